@@ -1,0 +1,1 @@
+//! Hot loops on raw slices.

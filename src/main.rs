@@ -1,0 +1,2 @@
+//! The zkmoe command.
+fn main() {}

@@ -1,0 +1,3 @@
+//! The relation and the verifier.
+#![forbid(unsafe_code)]
+pub mod header;
