@@ -1,3 +1,16 @@
-//! Fields, transcript, Reed-Solomon rows, Merkle trees and WHIR.
+//! Fields, transcript, Reed-Solomon rows, Merkle trees, WHIR and the commitment to a model.
+//!
+//! What the verifier needs builds without the feature `prove`: no threads, no files, no kernels.
+
+pub mod channel;
 pub mod codec;
 pub mod field;
+pub mod layout;
+pub mod merkle;
+pub mod opening;
+pub mod params;
+pub mod rows;
+pub mod shape;
+pub mod soundness;
+pub mod transcript;
+pub mod whir;

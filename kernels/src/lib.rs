@@ -1,1 +1,3 @@
 //! Hot loops on raw slices.
+
+pub mod ntt;

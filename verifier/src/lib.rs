@@ -1,3 +1,14 @@
 //! The relation and the verifier.
 #![forbid(unsafe_code)]
+pub mod batch;
+pub mod engine;
+pub mod gadgets;
+pub mod gkr;
 pub mod header;
+pub mod id;
+pub mod olmoe;
+pub mod relation;
+pub mod slip;
+pub mod soundness;
+pub mod verify;
+pub mod weights;

@@ -1,0 +1,345 @@
+//! The prover's half of the opening.
+
+use super::{
+    Claim, TreeKind, carriers, claims_of_parts, combination_bits, functional, in_base_field,
+    scalars,
+};
+use crate::channel::{ProverChannel, powers};
+use crate::field::{F, K, ext, lift, scale};
+use crate::layout::{Functional, Layout};
+use crate::merkle::{self, Tree};
+use crate::params::Params;
+use crate::rows::{RowCode, RowSource};
+use crate::shape::AxisWeights;
+use crate::whir;
+use ark_ff::AdditiveGroup;
+use rayon::prelude::*;
+use std::borrow::Cow;
+
+/// A committed tree as the prover holds it.
+#[derive(Clone, Copy)]
+pub struct ProverTree<'a> {
+    /// Which commitment it is.
+    pub kind: TreeKind,
+    /// Where the tensors lie.
+    pub layout: &'a Layout,
+    /// The rows, mask rows last.
+    pub rows: &'a dyn RowSource,
+    /// The tree over their columns.
+    pub tree: &'a Tree,
+}
+
+/// What a test's prover may falsify before it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Message {
+    /// `M` and `B`.
+    Values,
+    /// The data part at rho.
+    AtRho,
+    /// Coefficients of `G0`.
+    Data,
+    /// Coefficients of `G1`.
+    Tail,
+}
+
+/// Proves all claims; trees and claims are those of [`super::verify`].
+///
+/// # Panics
+/// If trees, layouts and rows do not fit each other, or no tree or several trees hold mask rows.
+pub fn prove(
+    channel: &mut ProverChannel,
+    params: &Params,
+    code: &RowCode,
+    trees: &[ProverTree<'_>],
+    claims: &[Claim<K>],
+) {
+    prove_with(channel, params, code, trees, claims, |_, _| ());
+}
+
+/// As [`prove`]; `falsify` sees some messages before they are sent.
+pub(super) fn prove_with(
+    channel: &mut ProverChannel,
+    params: &Params,
+    code: &RowCode,
+    trees: &[ProverTree<'_>],
+    claims: &[Claim<K>],
+    falsify: impl Fn(Message, &mut Vec<K>),
+) {
+    for tree in trees {
+        let rows = tree.layout.rows() + tree.kind.mask_rows();
+        assert_eq!(tree.rows.rows(), rows, "rows of {}", tree.kind.name());
+        assert_eq!(tree.layout.log_row(), params.log_row, "length of rows");
+    }
+    let masked: Vec<_> = trees
+        .iter()
+        .filter(|t| t.kind == TreeKind::Round1)
+        .collect();
+    let [masked] = masked[..] else {
+        panic!("one tree holds the mask rows");
+    };
+    let layouts: Vec<&Layout> = trees.iter().map(|t| t.layout).collect();
+    let gammas = powers(channel.challenge("opening: gamma"), claims.len());
+    let carriers = carriers(&layouts, claims);
+    let rho = sumcheck(channel, params, trees, claims, &gammas, &carriers);
+
+    let l = scalars(&layouts, claims, &gammas, &rho, &carriers);
+    channel.grind("opening: work before b", params.grinding.combination);
+    let b = channel.challenges("opening: b", combination_bits(carriers.len()));
+    let eq = AxisWeights::eq(&b).expand(carriers.len());
+    let size = 1usize << params.log_row;
+    let total = size + params.model_tail;
+    let mask = mask(masked, total);
+    let [claimed, proximity] = combine(trees, &carriers, &[&l, &eq], size, total);
+    let point = AxisWeights::eq(&rho).expand(size);
+    let mut stated = vec![inner(&mask, &point), inner(&proximity, &point)];
+    falsify(Message::Values, &mut stated);
+    channel.hidden("opening: values of mask and proximity row", &stated);
+    channel.grind("opening: work before e", params.grinding.combination);
+    let e = channel.challenge("opening: e");
+
+    let mut data: Vec<K> = mask
+        .par_iter()
+        .zip(&claimed)
+        .zip(&proximity)
+        .with_min_len(1024)
+        .map(|((&m, &u), &v)| m + e * (u + e * v))
+        .collect();
+    let mut tail = data.split_off(size);
+    falsify(Message::Data, &mut data);
+    falsify(Message::Tail, &mut tail);
+    let data_witness = whir::commit(channel, &params.whir_data, data.clone());
+    let tail_witness = whir::commit(channel, &params.whir_tail, tail.clone());
+    let z = channel.challenge("opening: z");
+    assert!(!in_base_field(z), "one of 2^64 challenges; prove again");
+    let at_z = [univariate(&data, z), univariate(&tail, z)];
+    channel.clear("opening: parts at z", &at_z);
+    channel.grind(
+        "opening: work before the positions",
+        params.grinding.positions,
+    );
+    let positions = channel.positions("opening: positions", params.queries, params.log_code);
+
+    for tree in trees {
+        let rows: Vec<Vec<F>> = (0..tree.rows.rows())
+            .into_par_iter()
+            .map(|row| tree.rows.symbols(code, row, &positions))
+            .collect();
+        let columns: Vec<F> = (0..positions.len())
+            .flat_map(|q| rows.iter().map(move |row| row[q]))
+            .collect();
+        channel.words(tree.kind.symbols_label(), &columns);
+        merkle::open(channel, tree.kind.siblings_label(), tree.tree, &positions);
+    }
+
+    let at_positions: Vec<K> = at_domain(code, &data, &positions)
+        .into_iter()
+        .zip(at_domain(code, &tail, &positions))
+        .flat_map(|(data, tail)| [data, tail])
+        .collect();
+    channel.clear("opening: parts at the positions", &at_positions);
+    let mut at_rho = vec![inner(&data, &point)];
+    falsify(Message::AtRho, &mut at_rho);
+    channel.clear("opening: data part at rho", &at_rho);
+
+    let (about_data, about_tail) =
+        claims_of_parts(params, &rho, at_rho[0], z, &at_z, &positions, &at_positions);
+    whir::open(channel, &params.whir_data, data_witness, &about_data);
+    whir::open(channel, &params.whir_tail, tail_witness, &about_tail);
+}
+
+/// A row and its functional while the sumcheck folds them.
+struct Table<'a> {
+    functional: Vec<K>,
+    row: Row<'a>,
+}
+
+/// A row before and after its first round.
+enum Row<'a> {
+    Base(Cow<'a, [F]>),
+    Extension(Vec<K>),
+}
+
+/// `g(0)` and `g(2)` of one pair of neighbours in each table.
+type RoundSum = [K; 2];
+
+fn add(a: RoundSum, b: RoundSum) -> RoundSum {
+    [a[0] + b[0], a[1] + b[1]]
+}
+
+impl Table<'_> {
+    /// This table's part of the round's polynomial.
+    fn round(&self) -> RoundSum {
+        let mut sum = [K::ZERO; 2];
+        match &self.row {
+            Row::Base(row) => {
+                for (l, r) in self.functional.chunks_exact(2).zip(row.chunks_exact(2)) {
+                    sum[0] += scale(l[0], r[0]);
+                    sum[1] += scale(l[1] + l[1] - l[0], r[1] + r[1] - r[0]);
+                }
+            }
+            Row::Extension(row) => {
+                for (l, r) in self.functional.chunks_exact(2).zip(row.chunks_exact(2)) {
+                    sum[0] += l[0] * r[0];
+                    sum[1] += (l[1] + l[1] - l[0]) * (r[1] + r[1] - r[0]);
+                }
+            }
+        }
+        sum
+    }
+
+    /// Sets the lowest variable to `r`.
+    fn fold(&mut self, r: K) {
+        match &mut self.row {
+            Row::Base(row) => {
+                // A new vector, so that the memory of the long one is given back.
+                self.functional = self
+                    .functional
+                    .chunks_exact(2)
+                    .map(|pair| pair[0] + r * (pair[1] - pair[0]))
+                    .collect();
+                let folded = row
+                    .chunks_exact(2)
+                    .map(|pair| lift(pair[0]) + scale(r, pair[1] - pair[0]))
+                    .collect();
+                self.row = Row::Extension(folded);
+            }
+            Row::Extension(row) => {
+                fold(&mut self.functional, r);
+                fold(row, r);
+            }
+        }
+    }
+}
+
+fn fold(values: &mut Vec<K>, r: K) {
+    let half = values.len() / 2;
+    for i in 0..half {
+        let (low, high) = (values[2 * i], values[2 * i + 1]);
+        values[i] = low + r * (high - low);
+    }
+    values.truncate(half);
+}
+
+/// Sumcheck over the slots; returns its point.
+fn sumcheck(
+    channel: &mut ProverChannel,
+    params: &Params,
+    trees: &[ProverTree<'_>],
+    claims: &[Claim<K>],
+    gammas: &[K],
+    carriers: &[(usize, usize)],
+) -> Vec<K> {
+    let of_tree: Vec<Vec<Functional<'_>>> = (0..trees.len())
+        .map(|tree| {
+            claims
+                .iter()
+                .zip(gammas)
+                .filter(|(claim, _)| claim.tree == tree)
+                .map(|(claim, &gamma)| functional(claim, gamma))
+                .collect()
+        })
+        .collect();
+    let mut tables: Vec<Table<'_>> = carriers
+        .par_iter()
+        .map(|&(tree, row)| Table {
+            functional: trees[tree].layout.functional(&of_tree[tree], row),
+            row: Row::Base(trees[tree].rows.data(row)),
+        })
+        .collect();
+    let mut rho = Vec::with_capacity(params.log_row as usize);
+    let mut round = tables
+        .par_iter()
+        .map(Table::round)
+        .reduce(|| [K::ZERO; 2], add);
+    for _ in 0..params.log_row {
+        channel.hidden("opening: sumcheck", &round);
+        let r = channel.challenge("opening: rho");
+        rho.push(r);
+        round = tables
+            .par_iter_mut()
+            .map(|table| {
+                table.fold(r);
+                table.round()
+            })
+            .reduce(|| [K::ZERO; 2], add);
+    }
+    rho
+}
+
+/// Linear combinations of the carriers' data and tails, one for each list of coefficients; shorter tails end in zeros.
+fn combine<const N: usize>(
+    trees: &[ProverTree<'_>],
+    carriers: &[(usize, usize)],
+    coefficients: &[&[K]; N],
+    size: usize,
+    total: usize,
+) -> [Vec<K>; N] {
+    let zero = || core::array::from_fn(|_| vec![K::ZERO; total]);
+    let part = carriers.len().div_ceil(rayon::current_num_threads()).max(1);
+    (0..carriers.len().div_ceil(part))
+        .into_par_iter()
+        .map(|p| {
+            let mut sums: [Vec<K>; N] = zero();
+            for k in p * part..((p + 1) * part).min(carriers.len()) {
+                let (tree, row) = carriers[k];
+                let (data, tail) = (trees[tree].rows.data(row), trees[tree].rows.tail(row));
+                for (sum, coefficients) in sums.iter_mut().zip(coefficients) {
+                    let (low, high) = sum.split_at_mut(size);
+                    for (sums, values) in [(low, &data), (high, &tail)] {
+                        for (s, &x) in sums.iter_mut().zip(values.iter()) {
+                            *s += scale(coefficients[k], x);
+                        }
+                    }
+                }
+            }
+            sums
+        })
+        .reduce(zero, |mut a, b| {
+            for (a, b) in a.iter_mut().zip(&b) {
+                a.iter_mut().zip(b).for_each(|(a, &b)| *a += b);
+            }
+            a
+        })
+}
+
+/// The mask row over `K`, data then tail.
+fn mask(tree: &ProverTree<'_>, total: usize) -> Vec<K> {
+    let first = tree.layout.rows();
+    let components = [first, first + 1].map(|row| {
+        let mut all = tree.rows.data(row).into_owned();
+        all.extend_from_slice(&tree.rows.tail(row));
+        assert_eq!(all.len(), total, "a mask row covers the longest tail");
+        all
+    });
+    components[0]
+        .iter()
+        .zip(&components[1])
+        .map(|(&c0, &c1)| ext(c0, c1))
+        .collect()
+}
+
+/// `sum_i a[i] b[i]` over the shorter of both.
+fn inner(a: &[K], b: &[K]) -> K {
+    a.iter().zip(b).map(|(&a, &b)| a * b).sum()
+}
+
+/// The polynomial with these coefficients at a point.
+fn univariate(coefficients: &[K], x: K) -> K {
+    coefficients
+        .iter()
+        .rev()
+        .fold(K::ZERO, |acc, &c| acc * x + c)
+}
+
+/// The polynomial with these coefficients at positions of the rows' domain.
+fn at_domain(code: &RowCode, coefficients: &[K], positions: &[usize]) -> Vec<K> {
+    let size = 1 << code.log_row();
+    let component = |part: fn(&K) -> F| {
+        let mut data: Vec<F> = coefficients.iter().map(part).collect();
+        data.resize(data.len().max(size), F::ZERO);
+        let tail = data.split_off(size);
+        code.symbols(&data, &tail, positions)
+    };
+    let (c0, c1) = rayon::join(|| component(|x| x.c0), || component(|x| x.c1));
+    c0.into_iter().zip(c1).map(|(a, b)| ext(a, b)).collect()
+}

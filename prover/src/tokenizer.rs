@@ -1,0 +1,183 @@
+//! Text to token ids and back.
+//!
+//! Wraps the `tokenizers` crate under two rules. Encoding adds nothing: no special token, no padding, no truncation,
+//! whatever the file asks for, because the prompt that is proved has to be the prompt that the customer reads. Decoding
+//! leaves special tokens out, so an end-of-text token at the end of a reply adds no text; where the exact ids matter, the
+//! ids are compared, never the text.
+
+use tokenizers::Tokenizer as Inner;
+
+/// Why text or ids could not be converted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenizerError {
+    /// The file is no tokenizer.
+    #[error("tokenizer.json: {0}")]
+    File(String),
+    /// The text cannot be encoded.
+    #[error("the tokenizer cannot encode this text: {0}")]
+    Encode(String),
+    /// The ids cannot be decoded.
+    #[error("the tokenizer cannot decode these tokens: {0}")]
+    Decode(String),
+    /// An id names no token.
+    #[error("the tokenizer has no token {0}")]
+    UnknownToken(u32),
+}
+
+/// A tokenizer read from the bytes of `tokenizer.json`.
+#[derive(Debug, Clone)]
+pub struct Tokenizer(Inner);
+
+impl Tokenizer {
+    /// Reads `tokenizer.json`.
+    pub fn from_json(bytes: &[u8]) -> Result<Self, TokenizerError> {
+        let file = |error: tokenizers::Error| TokenizerError::File(error.to_string());
+        let mut inner = Inner::from_bytes(bytes).map_err(file)?;
+        inner.with_truncation(None).map_err(file)?;
+        inner.with_padding(None);
+        Ok(Self(inner))
+    }
+
+    /// The ids of a text. A special token that is spelled out in the text becomes that token.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.0
+            .encode(text, false)
+            .map(|encoding| encoding.get_ids().to_vec())
+            .map_err(|error| TokenizerError::Encode(error.to_string()))
+    }
+
+    /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        // The crate drops ids that it does not know; a reply must not look shorter than it is.
+        if let Some(&id) = ids.iter().find(|&&id| self.0.id_to_token(id).is_none()) {
+            return Err(TokenizerError::UnknownToken(id));
+        }
+        self.0
+            .decode(ids, true)
+            .map_err(|error| TokenizerError::Decode(error.to_string()))
+    }
+
+    /// One more than the largest token id.
+    pub fn id_bound(&self) -> u32 {
+        let largest = self.0.get_vocab(true).into_values().max();
+        largest.map_or(0, |id| id.saturating_add(1))
+    }
+
+    /// Starts to decode a reply as it grows.
+    pub fn stream(&self) -> DecodeStream<'_> {
+        DecodeStream {
+            tokenizer: self,
+            ids: Vec::new(),
+            shown: String::new(),
+        }
+    }
+}
+
+/// Decodes a growing list of ids piece by piece. All pieces together are what [`Tokenizer::decode`] makes of the list.
+#[derive(Debug)]
+pub struct DecodeStream<'a> {
+    tokenizer: &'a Tokenizer,
+    ids: Vec<u32>,
+    shown: String,
+}
+
+impl DecodeStream<'_> {
+    /// Adds a token and returns the text that is complete now; empty while a character still lacks bytes.
+    pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
+        self.ids.push(id);
+        let text = self.tokenizer.decode(&self.ids)?;
+        // A character that is cut off shows as replacement characters at the end, which the next token may mend.
+        Ok(self.advance(text.trim_end_matches(char::REPLACEMENT_CHARACTER)))
+    }
+
+    /// Returns what is left at the end: replacement characters for bytes that never became a character.
+    pub fn finish(mut self) -> Result<String, TokenizerError> {
+        let text = self.tokenizer.decode(&self.ids)?;
+        Ok(self.advance(&text))
+    }
+
+    fn advance(&mut self, text: &str) -> String {
+        let Some(new) = text.strip_prefix(self.shown.as_str()) else {
+            return String::new();
+        };
+        let new = new.to_owned();
+        self.shown.push_str(&new);
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bundled() -> Tokenizer {
+        Tokenizer::from_json(include_bytes!("../../data/olmoe-tiny/tokenizer.json")).unwrap()
+    }
+
+    #[test]
+    fn known_ids() {
+        let tokenizer = bundled();
+        let ids = tokenizer.encode("Once upon a time").unwrap();
+        assert_eq!(ids, [47, 78, 377, 1663, 259, 660]);
+        assert_eq!(tokenizer.decode(&ids).unwrap(), "Once upon a time");
+        assert_eq!(tokenizer.id_bound(), 2048);
+    }
+
+    #[test]
+    fn end_of_text_is_silent() {
+        let tokenizer = bundled();
+        let ids = tokenizer.encode("so be it<|endoftext|>").unwrap();
+        assert_eq!(ids.last(), Some(&0));
+        assert_eq!(tokenizer.decode(&ids).unwrap(), "so be it");
+    }
+
+    #[test]
+    fn unknown_ids_are_errors() {
+        let error = bundled().decode(&[47, 2048]).unwrap_err();
+        assert_eq!(error, TokenizerError::UnknownToken(2048));
+    }
+
+    #[test]
+    fn no_tokenizer_is_an_error() {
+        let error = Tokenizer::from_json(b"{}").unwrap_err();
+        assert!(error.to_string().starts_with("tokenizer.json: "));
+    }
+
+    #[test]
+    fn a_split_character_waits_for_its_bytes() {
+        let tokenizer = bundled();
+        let ids = tokenizer.encode("a \u{1F980}!").unwrap();
+        let mut stream = tokenizer.stream();
+        let pieces: Vec<String> = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
+        assert!(pieces.iter().all(|p| !p.contains('\u{FFFD}')));
+        assert!(pieces.iter().any(String::is_empty));
+        assert_eq!(pieces.concat(), "a \u{1F980}!");
+        assert_eq!(stream.finish().unwrap(), "");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn text_round_trips(text in "\\PC{0,40}") {
+            let tokenizer = bundled();
+            prop_assume!(!text.contains("<|endoftext|>"));
+            let ids = tokenizer.encode(&text).unwrap();
+            prop_assert_eq!(tokenizer.decode(&ids).unwrap(), text);
+        }
+
+        #[test]
+        fn a_stream_shows_what_decode_shows(ids in prop::collection::vec(0..2048u32, 0..40)) {
+            let tokenizer = bundled();
+            let mut stream = tokenizer.stream();
+            let mut text = String::new();
+            for &id in &ids {
+                text.push_str(&stream.push(id).unwrap());
+            }
+            text.push_str(&stream.finish().unwrap());
+            prop_assert_eq!(text, tokenizer.decode(&ids).unwrap());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The subcommands, one file each.
+//!
+//! Every file has the arguments, whose comments are the manual; `perform`, which does the work on files and returns a
+//! report; and `execute`, which also prints it. The demo performs the same commands on the same files.
+
+pub mod commit;
+pub mod demo;
+pub mod import;
+pub mod inspect;
+pub mod prove;
+pub mod relation;
+pub mod run;
+pub mod verify;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::{Failure, Outcome};
+
+const FLOW: &str = "\
+From a checkpoint to a verdict:
+  provider  zkmoe import ./checkpoint --out model.zkm
+  provider  zkmoe commit model.zkm --id model.id --key model.key      (publish model.id, keep model.key)
+  provider  zkmoe run model.zkm --prompt 'Once upon a time' --out story.json
+  provider  zkmoe prove model.zkm --key model.key --id model.id story.json --out proofs
+  customer  zkmoe verify --id model.id --proof proofs/batch.proof --slip proofs/story.slip \\
+                --prompt 'Once upon a time' --response-file story.txt
+
+  zkmoe demo does all of it with a small model that is built in.
+
+Exit codes: 0 done or accepted; 1 rejected (verify); 2 the input cannot be used, or the command was refused.";
+
+/// Proves and checks that a reply came from exactly the committed Mixture-of-Experts model.
+///
+/// A provider commits to a model once and publishes the model id. Replies are computed in integers, and a proof shows
+/// that each token of a reply is what the committed model decodes. A customer checks the proof with the id, the prompt
+/// and the response, without the weights.
+#[derive(Debug, Parser)]
+#[command(name = "zkmoe", version, after_help = FLOW)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make an integer model from a checkpoint, and compare the two.
+    Import(import::Args),
+    /// Answer a prompt with an integer model.
+    Run(run::Args),
+    /// Commit to a model: make its public id and its private key.
+    Commit(commit::Args),
+    /// Prove replies in one batch.
+    Prove(prove::Args),
+    /// Check a reply against a proof and a model id.
+    Verify(verify::Args),
+    /// Say what a file is and what it tells to whom.
+    Inspect(inspect::Args),
+    /// Print every equation and lookup that a proof proves.
+    Relation(relation::Args),
+    /// Go through all steps with a small model that is built in.
+    Demo(demo::Args),
+}
+
+impl Command {
+    /// Runs the subcommand and prints its report.
+    pub fn execute(&self) -> Result<Outcome, Failure> {
+        match self {
+            Self::Import(args) => import::execute(args),
+            Self::Run(args) => run::execute(args),
+            Self::Commit(args) => commit::execute(args),
+            Self::Prove(args) => prove::execute(args),
+            Self::Verify(args) => verify::execute(args),
+            Self::Inspect(args) => inspect::execute(args),
+            Self::Relation(args) => relation::execute(args),
+            Self::Demo(args) => demo::execute(args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,388 @@
+//! `zkmoe prove`: one proof for a batch of replies, and a slip for each.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+use zkmoe_prover::commitment::os_randomness;
+use zkmoe_prover::prove::{Hook, ProveError, prove};
+use zkmoe_prover::tokenizer::Tokenizer;
+use zkmoe_prover::trace::TraceError;
+
+use crate::estimate::{Estimate, Lengths, estimate};
+use crate::failure::{Failure, Outcome};
+use crate::input;
+use crate::output::{self, NOT_YET_ZERO_KNOWLEDGE, Progress, Table, ZERO_KNOWLEDGE};
+use crate::reply::{Reply, show};
+
+/// The name of the proof in its folder.
+pub const PROOF_FILE: &str = "batch.proof";
+
+/// Prove replies in one batch.
+///
+/// Writes a slip for each reply, NAME.slip for NAME.json, and then batch.proof. The proof is for all customers of the
+/// batch; each slip is for its own customer only, together with prompt and response. The weights are read a fixed
+/// number of times for a batch, so many replies in one batch cost less than one by one.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  zkmoe prove model.zkm --key model.key --id model.id story.json --out proofs
+  zkmoe prove model.zkm --key model.key --id model.id replies/*.json --out proofs --json")]
+pub struct Args {
+    /// The model file.
+    #[arg(value_name = "MODEL.zkm")]
+    pub model: PathBuf,
+    /// Replies as `zkmoe run` wrote them; their file names without ending must differ.
+    #[arg(value_name = "REPLY.json", required = true)]
+    pub replies: Vec<PathBuf>,
+    /// The private key.
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// The public id that belongs to the key.
+    #[arg(long, value_name = "FILE")]
+    pub id: PathBuf,
+    /// The folder to write to; it is made if there is none, and must not hold a proof yet.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Loads of experts are public and rounded up to a multiple of this: more hides more and costs more.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub load_multiple: u32,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One reply of the batch.
+#[derive(Debug, Serialize)]
+pub struct Request {
+    /// Its name: the name of its file without ending.
+    pub name: String,
+    /// Its slip.
+    pub slip: String,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the response.
+    pub response_tokens: usize,
+}
+
+/// Bytes of one kind of message.
+#[derive(Debug, Serialize)]
+pub struct Part {
+    /// The kind.
+    pub part: &'static str,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// Wall time of one phase.
+#[derive(Debug, Serialize)]
+pub struct Phase {
+    /// The phase.
+    pub phase: &'static str,
+    /// Its wall time.
+    pub seconds: f64,
+}
+
+/// A proof that was made.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The proof file.
+    pub proof: String,
+    /// Its bytes.
+    pub bytes: usize,
+    /// The model id, in hexadecimal.
+    pub model_id: String,
+    /// The replies, by request number.
+    pub requests: Vec<Request>,
+    /// Bytes by kind of message.
+    pub parts: Vec<Part>,
+    /// Wall time by phase.
+    pub phases: Vec<Phase>,
+    /// Wall time of all phases.
+    pub seconds: f64,
+    /// What was expected.
+    pub estimate: Estimate,
+    /// Whether the proof hides what it proves.
+    pub zero_knowledge: bool,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.proof, output::bytes(self.bytes as u64))?;
+        let rows = self
+            .parts
+            .iter()
+            .map(|p| vec![p.part.to_owned(), output::bytes(p.bytes as u64)])
+            .collect();
+        write!(f, "{}", Table(rows))?;
+        for (n, request) in self.requests.iter().enumerate() {
+            let Request {
+                name,
+                slip,
+                prompt_tokens,
+                response_tokens,
+            } = request;
+            writeln!(
+                f,
+                "{slip}: request {n}, {name}, {prompt_tokens} + {response_tokens} tokens, only for its customer"
+            )?;
+        }
+        writeln!(f, "Took {}", output::seconds(self.seconds))?;
+        let rows = self
+            .phases
+            .iter()
+            .map(|p| vec![p.phase.to_owned(), output::seconds(p.seconds)])
+            .collect();
+        write!(f, "{}", Table(rows))?;
+        writeln!(f, "{NOT_YET_ZERO_KNOWLEDGE}")
+    }
+}
+
+/// Watches the phases of a proof.
+struct Watch {
+    progress: Progress,
+    running: Option<(&'static str, Instant)>,
+    phases: Vec<Phase>,
+}
+
+impl Watch {
+    fn new() -> Self {
+        Self {
+            progress: Progress::spinner(),
+            running: None,
+            phases: Vec::new(),
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some((phase, start)) = self.running.take() {
+            self.phases.push(Phase {
+                phase,
+                seconds: start.elapsed().as_secs_f64(),
+            });
+        }
+    }
+}
+
+impl Hook for Watch {
+    fn phase(&mut self, name: &'static str) {
+        self.close();
+        self.progress.stage(name, self.phases.len() as u64, 0);
+        self.running = Some((name, Instant::now()));
+    }
+}
+
+/// Names of replies; two of the same name would overwrite each other's slip.
+fn names(replies: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    let mut seen: BTreeMap<String, &Path> = BTreeMap::new();
+    let mut names = Vec::new();
+    for path in replies {
+        let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else {
+            return Err(
+                Failure::file(path, "its name cannot name a slip").advise("rename the file")
+            );
+        };
+        if let Some(other) = seen.insert(name.to_owned(), path) {
+            let reason = format!(
+                "has the same name as {}, so both would write {name}.slip",
+                other.display()
+            );
+            return Err(Failure::file(path, reason).advise("rename one of the files"));
+        }
+        names.push(name.to_owned());
+    }
+    Ok(names)
+}
+
+/// Why there is no proof, in terms of the reply's file and text.
+fn explain(
+    error: ProveError,
+    paths: &[PathBuf],
+    replies: &[Reply],
+    tokenizer: &Tokenizer,
+) -> Failure {
+    let fallback = error.to_string();
+    let at = |request: usize| paths.get(request).zip(replies.get(request));
+    match error {
+        ProveError::Trace(TraceError::NotThisModel {
+            request,
+            position,
+            expected,
+            found,
+        }) => {
+            let Some((path, reply)) = at(request) else {
+                return Failure::new(fallback);
+            };
+            // `position` decodes the token behind it.
+            let n = (position + 2).saturating_sub(reply.prompt_ids.len());
+            let before = reply
+                .response_ids
+                .get(..n.saturating_sub(1))
+                .unwrap_or_default();
+            let before = tokenizer.decode(before).unwrap_or_default();
+            let message = format!(
+                "the model does not decode this reply: response token {n} is {}, the model decodes {} there, after {:?}",
+                show(tokenizer, Some(&expected)),
+                show(tokenizer, Some(&found)),
+                before
+            );
+            Failure::file(path, message)
+                .advise("a reply that was edited, or made by another model, has no proof")
+        }
+        ProveError::Trace(TraceError::Infer { request, error }) => match at(request) {
+            Some((path, _)) => {
+                Failure::file(path, error).advise("leave this reply out, or make it again")
+            }
+            None => Failure::new(fallback),
+        },
+        _ => Failure::new(fallback),
+    }
+}
+
+/// Proves and writes slips and proof.
+pub fn perform(args: &Args) -> Result<Report, Failure> {
+    let names = names(&args.replies)?;
+    let proof_path = args.out.join(PROOF_FILE);
+    if proof_path.exists() {
+        return Err(Failure::file(
+            &proof_path,
+            "exists, and slips that were handed out need it",
+        )
+        .advise("choose another folder with --out"));
+    }
+    let replies: Vec<Reply> = args
+        .replies
+        .iter()
+        .map(|path| Reply::open(path))
+        .collect::<Result<_, _>>()?;
+    let id = input::open_id(&args.id)?;
+    let key = input::open_key(&args.key)?;
+    if key.id != id.digest() {
+        let reason = format!("is the key of another id than {}", args.id.display());
+        return Err(Failure::file(&args.key, reason)
+            .advise("take the two files that one `zkmoe commit` wrote"));
+    }
+    let (model, tokenizer) = input::open_model(&args.model)?;
+    if id.header != *model.header() {
+        let reason = format!("is not the model of {}", args.id.display());
+        return Err(
+            Failure::file(&args.model, reason).advise("take the model file that was committed to")
+        );
+    }
+    for (path, reply) in args.replies.iter().zip(&replies) {
+        reply.check(&tokenizer).map_err(|reason| {
+            Failure::file(path, reason)
+                .advise("a reply that was edited has no proof; `zkmoe run` makes new ones")
+        })?;
+    }
+    let lengths: Vec<Lengths> = replies
+        .iter()
+        .map(|r| Lengths {
+            prompt: r.prompt_ids.len(),
+            response: r.response_ids.len(),
+        })
+        .collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let estimate = estimate(
+        &id.header,
+        &id.params,
+        model.parameters(),
+        &lengths,
+        args.load_multiple as usize,
+        cores,
+    )
+    .map_err(|reason| Failure::new(reason).advise("prove them in several batches"))?;
+    output::note(format_args!(
+        "Estimate: {} and {} of memory, for {} committed cells and {} lookups at {} positions",
+        output::seconds(estimate.seconds),
+        output::bytes(estimate.memory_bytes),
+        output::count(estimate.cells),
+        output::count(estimate.lookups),
+        estimate.positions
+    ));
+    fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, error))?;
+
+    let requests: Vec<zkmoe_prover::prove::Reply> = replies
+        .iter()
+        .map(|r| zkmoe_prover::prove::Reply {
+            prompt: r.prompt_ids.clone(),
+            response: r.response_ids.clone(),
+            max_tokens: r.max_tokens,
+        })
+        .collect();
+    let randomness = os_randomness().map_err(Failure::new)?;
+    let mut watch = Watch::new();
+    let start = Instant::now();
+    let batch = prove(
+        &model,
+        &id,
+        &key,
+        &requests,
+        args.load_multiple as usize,
+        randomness,
+        &mut watch,
+    )
+    .map_err(|error| explain(error, &args.replies, &replies, &tokenizer))?;
+    watch.close();
+    let seconds = start.elapsed().as_secs_f64();
+
+    // The proof comes last: where it stands, all its slips do.
+    let mut written = Vec::new();
+    for ((name, slip), lengths) in names.into_iter().zip(&batch.slips).zip(&lengths) {
+        let path = args.out.join(format!("{name}.slip"));
+        input::write_private(&path, &slip.encode())?;
+        written.push(Request {
+            name,
+            slip: path.display().to_string(),
+            prompt_tokens: lengths.prompt,
+            response_tokens: lengths.response,
+        });
+    }
+    input::write(&proof_path, &batch.proof)?;
+    Ok(Report {
+        proof: proof_path.display().to_string(),
+        bytes: batch.proof.len(),
+        model_id: output::hex(&id.digest()),
+        requests: written,
+        parts: batch
+            .sizes
+            .iter()
+            .map(|&(part, bytes)| Part { part, bytes })
+            .collect(),
+        phases: watch.phases,
+        seconds,
+        estimate,
+        zero_knowledge: ZERO_KNOWLEDGE,
+    })
+}
+
+/// Proves and prints sizes and times.
+pub fn execute(args: &Args) -> Result<Outcome, Failure> {
+    output::emit(&perform(args)?, args.json)?;
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_must_differ() {
+        let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(
+            names(&paths(&["a/x.json", "y.z.json"])).unwrap(),
+            ["x", "y.z"]
+        );
+        let error = names(&paths(&["a/x.json", "y.json", "b/x.json"]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("b/x.json") && error.contains("a/x.json"),
+            "{error}"
+        );
+        assert!(names(&paths(&[".."])).is_err());
+    }
+}

@@ -1,0 +1,334 @@
+//! `zkmoe verify`: a verdict about one reply.
+//!
+//! All cryptography is in [`zkmoe_verifier`]. This file decides that the texts are the tokens: the prompt's tokens are
+//! the tokenizer's encoding of the prompt, and the response's tokens, which the slip names, decode to the response byte
+//! for byte. The tokenizer is the one in the id file, which the model id binds.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+use zkmoe_prover::tokenizer::Tokenizer;
+use zkmoe_verifier::id::ModelId;
+use zkmoe_verifier::slip::Slip;
+use zkmoe_verifier::soundness::total_bits;
+use zkmoe_verifier::verify::{Ended, VerifyError, check_slip, verify_batch};
+
+use crate::failure::{Failure, Outcome};
+use crate::input::{self, Prompt, Response};
+use crate::output::{self, NOT_YET_ZERO_KNOWLEDGE, Table, ZERO_KNOWLEDGE};
+
+/// Check a reply against a proof and a model id.
+///
+/// The first line of the output is the verdict: ACCEPTED, or REJECTED with the check that failed. The exit code is 0
+/// or 1; 2 means that a file could not be read, so that there is no verdict.
+#[derive(Debug, Clone, clap::Args)]
+#[command(group(clap::ArgGroup::new("prompt_source").args(["prompt", "prompt_file"]).required(true)))]
+#[command(after_help = "\
+Examples:
+  zkmoe verify --id model.id --proof batch.proof --slip story.slip \\
+      --prompt 'Once upon a time' --response-file story.txt
+  zkmoe verify --id model.id --expect-id 5f0c... --proof batch.proof --slip story.slip \\
+      --prompt-file prompt.txt --response-file story.txt --max-tokens 200 --verbose")]
+pub struct Args {
+    /// The model id that the provider published.
+    #[arg(long, value_name = "FILE")]
+    pub id: PathBuf,
+    /// The proof of the batch.
+    #[arg(long, value_name = "FILE")]
+    pub proof: PathBuf,
+    /// The slip of this reply.
+    #[arg(long, value_name = "FILE")]
+    pub slip: PathBuf,
+    /// The prompt that was asked.
+    #[command(flatten)]
+    pub prompt: Prompt,
+    /// The response that was given.
+    #[command(flatten)]
+    pub response: Response,
+    /// Reject unless this is the model's id: 64 hexadecimal digits from a source that you trust.
+    #[arg(long, value_name = "HEX", value_parser = output::parse_id)]
+    pub expect_id: Option<[u8; 32]>,
+    /// Reject unless this limit on response tokens was asked for.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_tokens: Option<u32>,
+    /// Print the soundness error term by term.
+    #[arg(long)]
+    pub verbose: bool,
+    /// Print the verdict as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One term of the soundness error.
+#[derive(Debug, Serialize)]
+pub struct TermReport {
+    /// What would have to go wrong.
+    pub name: String,
+    /// How the bound follows from sizes.
+    pub formula: String,
+    /// Who proved it.
+    pub source: &'static str,
+    /// `-log2` of the bound; none where the event cannot happen.
+    pub bits: f64,
+}
+
+/// An accepted reply.
+#[derive(Debug, Serialize)]
+pub struct Accepted {
+    /// The model id, in hexadecimal.
+    pub model_id: String,
+    /// The number of the request in its batch.
+    pub request: u32,
+    /// Requests of the batch.
+    pub requests: usize,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the response, the end token included.
+    pub response_tokens: usize,
+    /// The limit on response tokens that was asked for.
+    pub max_tokens: u32,
+    /// `eos`, `limit` or `early`; why a reply ended early is not proved.
+    pub ended: &'static str,
+    /// `-log2` of the soundness error.
+    pub soundness_bits: f64,
+    /// Its terms, where they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub terms: Vec<TermReport>,
+    /// Wall time.
+    pub seconds: f64,
+    /// Whether the proof hides what it proves.
+    pub zero_knowledge: bool,
+}
+
+/// What was decided.
+#[derive(Debug, Serialize)]
+#[serde(tag = "verdict", rename_all = "UPPERCASE")]
+pub enum Verdict {
+    /// The reply is the model's.
+    Accepted(Accepted),
+    /// It was not shown to be.
+    Rejected {
+        /// The check that failed.
+        check: String,
+        /// The id of the model in the id file, in hexadecimal.
+        model_id: String,
+        /// Whether the proof hides what it proves.
+        zero_knowledge: bool,
+    },
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected { check, .. } => writeln!(f, "REJECTED: {check}"),
+            Self::Accepted(a) => {
+                let Accepted {
+                    request,
+                    requests,
+                    max_tokens,
+                    response_tokens,
+                    ..
+                } = a;
+                writeln!(
+                    f,
+                    "ACCEPTED request {request} of a batch of {requests}, {response_tokens} response tokens"
+                )?;
+                writeln!(f, "model id {}", a.model_id)?;
+                writeln!(
+                    f,
+                    "Proved: the response is, token for token, what the integer model committed under this id decodes \
+                     greedily for the prompt."
+                )?;
+                match a.ended {
+                    "eos" => writeln!(f, "The reply ended with the end of the text.")?,
+                    "limit" => writeln!(f, "The reply ended at its limit of {max_tokens} tokens.")?,
+                    _ => writeln!(
+                        f,
+                        "The reply was stopped early, below its limit of {max_tokens} tokens; the reason is not proved."
+                    )?,
+                }
+                // Rounded down: a bound must not look better than it is.
+                writeln!(
+                    f,
+                    "Soundness: {:.1} bits",
+                    (a.soundness_bits * 10.0).floor() / 10.0
+                )?;
+                if !a.terms.is_empty() {
+                    let rows = a
+                        .terms
+                        .iter()
+                        .map(|t| {
+                            vec![
+                                t.name.clone(),
+                                format!("{:.1} bits", (t.bits * 10.0).floor() / 10.0),
+                            ]
+                        })
+                        .collect();
+                    write!(f, "{}", Table(rows))?;
+                    for term in &a.terms {
+                        writeln!(f, "  {}: {}; {}", term.name, term.formula, term.source)?;
+                    }
+                }
+                writeln!(f, "Checked in {}", output::seconds(a.seconds))?;
+                writeln!(f, "{NOT_YET_ZERO_KNOWLEDGE}")
+            }
+        }
+    }
+}
+
+/// Everything that was read.
+struct Case<'a> {
+    args: &'a Args,
+    id: ModelId,
+    tokenizer: Tokenizer,
+    slip: Slip,
+    proof: Vec<u8>,
+    prompt_ids: Vec<u32>,
+    response: String,
+}
+
+/// Why there is no acceptance.
+enum Stop {
+    Rejected(String),
+    Unusable(Failure),
+}
+
+/// The checks that need no proof, cheapest first.
+fn check_texts(case: &Case<'_>, digest: &[u8; 32]) -> Result<(), String> {
+    let Case { args, slip, .. } = case;
+    if args.expect_id.is_some_and(|expected| expected != *digest) {
+        return Err(format!(
+            "model id: {} is not the id that was expected",
+            args.id.display()
+        ));
+    }
+    if slip.model != *digest {
+        return Err(format!(
+            "model id: the slip was issued under {}",
+            output::hex(&slip.model)
+        ));
+    }
+    if let Some(limit) = args.max_tokens.filter(|&limit| limit != slip.max_tokens) {
+        return Err(format!(
+            "limit: the reply was made with a limit of {} tokens, not {limit}",
+            slip.max_tokens
+        ));
+    }
+    if case.prompt_ids.is_empty() {
+        return Err("prompt: it is empty, and nothing is proved about empty prompts".to_owned());
+    }
+    let decoded = case
+        .tokenizer
+        .decode(&slip.response)
+        .map_err(|error| format!("response: {error}"))?;
+    if decoded != case.response {
+        let same = decoded
+            .chars()
+            .zip(case.response.chars())
+            .take_while(|(a, b)| a == b)
+            .count();
+        return Err(format!(
+            "response: the slip is for another text; they differ from character {} on",
+            same + 1
+        ));
+    }
+    Ok(())
+}
+
+fn decide(case: &Case<'_>, start: Instant) -> Result<Accepted, Stop> {
+    let digest = case.id.digest();
+    check_texts(case, &digest).map_err(Stop::Rejected)?;
+    let batch = verify_batch(&case.id, &case.proof).map_err(|error| match error {
+        VerifyError::Rejected(reject) => Stop::Rejected(reject.to_string()),
+        VerifyError::Unusable(error) => Stop::Unusable(input::undecodable(
+            &case.args.proof,
+            &error,
+            "take the batch.proof that came with the slip",
+        )),
+    })?;
+    let ended = check_slip(&case.id, &batch, &case.slip, &case.prompt_ids)
+        .map_err(|reject| Stop::Rejected(reject.to_string()))?;
+    let terms = if case.args.verbose {
+        &batch.soundness[..]
+    } else {
+        &[]
+    };
+    Ok(Accepted {
+        model_id: output::hex(&digest),
+        request: case.slip.request,
+        requests: batch.header.shape.lengths.len(),
+        prompt_tokens: case.prompt_ids.len(),
+        response_tokens: case.slip.response.len(),
+        max_tokens: case.slip.max_tokens,
+        ended: match ended {
+            Ended::EndOfText => "eos",
+            Ended::Limit => "limit",
+            Ended::Early => "early",
+        },
+        soundness_bits: total_bits(&batch.soundness),
+        terms: terms
+            .iter()
+            .map(|t| TermReport {
+                name: t.name.clone(),
+                formula: t.formula.clone(),
+                source: t.source,
+                bits: t.bits,
+            })
+            .collect(),
+        seconds: start.elapsed().as_secs_f64(),
+        zero_knowledge: ZERO_KNOWLEDGE,
+    })
+}
+
+/// Reads everything and decides.
+pub fn perform(args: &Args) -> Result<Verdict, Failure> {
+    let prompt = args
+        .prompt
+        .text()?
+        .ok_or_else(|| Failure::new("no prompt was given").advise("add --prompt"))?;
+    let response = args.response.text()?;
+    let proof = input::read(&args.proof)?;
+    let slip = Slip::decode(&input::read(&args.slip)?).map_err(|error| {
+        input::undecodable(
+            &args.slip,
+            &error,
+            "ask the provider for the slip of this reply again",
+        )
+    })?;
+    let id = input::open_id(&args.id)?;
+    let start = Instant::now();
+    let tokenizer = input::tokenizer(&args.id, &id.tokenizer)?;
+    let prompt_ids = tokenizer
+        .encode(&prompt)
+        .map_err(|error| Failure::new(format_args!("prompt: {error}")))?;
+    let case = Case {
+        args,
+        id,
+        tokenizer,
+        slip,
+        proof,
+        prompt_ids,
+        response,
+    };
+    match decide(&case, start) {
+        Ok(accepted) => Ok(Verdict::Accepted(accepted)),
+        Err(Stop::Unusable(failure)) => Err(failure),
+        Err(Stop::Rejected(check)) => Ok(Verdict::Rejected {
+            check,
+            model_id: output::hex(&case.id.digest()),
+            zero_knowledge: ZERO_KNOWLEDGE,
+        }),
+    }
+}
+
+/// Decides and prints the verdict.
+pub fn execute(args: &Args) -> Result<Outcome, Failure> {
+    let verdict = perform(args)?;
+    output::emit(&verdict, args.json)?;
+    Ok(match verdict {
+        Verdict::Accepted(_) => Outcome::Done,
+        Verdict::Rejected { .. } => Outcome::Rejected,
+    })
+}

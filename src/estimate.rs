@@ -1,0 +1,194 @@
+//! What a proof will cost, told before the work starts.
+//!
+//! Nearly all of the cost is linear in three numbers that follow from the lengths of the replies: cells that are
+//! committed, cells that are looked up, and weights. The relation itself says how many there are. Only how the router
+//! will spread tokens over experts is unknown; the estimate assumes that it spreads them evenly.
+
+use serde::Serialize;
+use zkmoe_commit::params::{MAX_ROWS, Params};
+use zkmoe_prover::infer::POSITION_MULTIPLE;
+use zkmoe_prover::trace::DECODED_MULTIPLE;
+use zkmoe_verifier::batch::{MAX_CELLS, MAX_POSITIONS, MAX_REQUESTS};
+use zkmoe_verifier::header::{Header, Sizes};
+use zkmoe_verifier::olmoe;
+use zkmoe_verifier::relation::{BatchShape, Dims, Round};
+
+/// Bytes held for each committed cell of the trace.
+const BYTES_PER_CELL: f64 = 24.0;
+/// Bytes held for each lookup.
+const BYTES_PER_LOOKUP: f64 = 96.0;
+/// Bytes held for each weight.
+const BYTES_PER_WEIGHT: f64 = 9.0;
+/// Nanoseconds of all cores together for each committed cell of the trace.
+const NANOSECONDS_PER_CELL: f64 = 1500.0;
+/// Nanoseconds of all cores together for each lookup.
+const NANOSECONDS_PER_LOOKUP: f64 = 1500.0;
+/// Nanoseconds of all cores together for each weight.
+const NANOSECONDS_PER_WEIGHT: f64 = 1500.0;
+
+/// The lengths of one reply, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lengths {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens of the response.
+    pub response: usize,
+}
+
+/// What a proof will cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Positions of all requests, padding included.
+    pub positions: usize,
+    /// Cells that are committed for this batch.
+    pub cells: u64,
+    /// Lookups.
+    pub lookups: u64,
+    /// Memory at the peak, in bytes.
+    pub memory_bytes: u64,
+    /// Wall time on the cores of this machine.
+    pub seconds: f64,
+}
+
+/// The public shape that a batch has if the router spreads tokens evenly.
+fn even_shape(sizes: &Sizes, replies: &[Lengths], load_multiple: usize) -> BatchShape {
+    let lengths: Vec<usize> = replies
+        .iter()
+        .map(|r| (r.prompt + r.response).next_multiple_of(POSITION_MULTIPLE))
+        .collect();
+    let rows = lengths.iter().sum::<usize>() * sizes.num_experts_per_tok;
+    let active = rows.clamp(1, sizes.num_experts);
+    let load = rows.div_ceil(active).next_multiple_of(load_multiple.max(1));
+    let blocks = (0..sizes.num_hidden_layers)
+        .flat_map(|l| (0..active).map(move |e| (l, e, load)))
+        .collect();
+    let decoded = replies
+        .iter()
+        .map(|r| r.response)
+        .sum::<usize>()
+        .next_multiple_of(DECODED_MULTIPLE);
+    BatchShape {
+        lengths,
+        blocks,
+        decoded,
+    }
+}
+
+/// Estimates the cost of a batch on `cores` cores, or says why no verifier would take it.
+pub fn estimate(
+    header: &Header,
+    params: &Params,
+    weights: u64,
+    replies: &[Lengths],
+    load_multiple: usize,
+    cores: usize,
+) -> Result<Estimate, String> {
+    if replies.len() > MAX_REQUESTS {
+        return Err(format!(
+            "a batch has at most {MAX_REQUESTS} replies, these are {}",
+            replies.len()
+        ));
+    }
+    let shape = even_shape(&header.sizes, replies, load_multiple);
+    let positions = shape.lengths.iter().sum();
+    if positions > MAX_POSITIONS {
+        return Err(format!(
+            "a batch has at most {MAX_POSITIONS} positions, these replies have {positions}"
+        ));
+    }
+    let relation = olmoe::relation(header);
+    let dims = Dims::new(header.sizes.clone(), shape);
+    let cells: u64 = relation
+        .tensors
+        .iter()
+        .filter(|t| t.round != Round::Model)
+        .map(|t| dims.shape(&t.axes).len() as u64 * if t.extension { 2 } else { 1 })
+        .sum();
+    let lookups: u64 = relation
+        .lookups
+        .iter()
+        .map(|l| dims.shape(&l.out).len() as u64)
+        .sum();
+    let all = weights + cells + lookups;
+    if all > MAX_CELLS || all >> params.log_row > MAX_ROWS as u64 / 2 {
+        return Err("these replies together are more than one proof may hold".to_owned());
+    }
+    let sum = |constants: [f64; 3]| {
+        constants
+            .iter()
+            .zip([cells, lookups, weights])
+            .map(|(constant, n)| constant * n as f64)
+            .sum::<f64>()
+    };
+    let memory = sum([BYTES_PER_CELL, BYTES_PER_LOOKUP, BYTES_PER_WEIGHT]);
+    let work = sum([
+        NANOSECONDS_PER_CELL,
+        NANOSECONDS_PER_LOOKUP,
+        NANOSECONDS_PER_WEIGHT,
+    ]);
+    Ok(Estimate {
+        positions,
+        cells,
+        lookups,
+        memory_bytes: memory as u64,
+        seconds: work * 1e-9 / cores.max(1) as f64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zkmoe_prover::model::random_model;
+
+    fn sizes() -> Sizes {
+        Sizes {
+            vocab_size: 40,
+            hidden_size: 12,
+            intermediate_size: 6,
+            num_hidden_layers: 2,
+            num_key_value_heads: 2,
+            query_group: 2,
+            head_dim: 4,
+            num_experts: 5,
+            num_experts_per_tok: 2,
+            max_position_embeddings: 32,
+        }
+    }
+
+    #[test]
+    fn longer_batches_cost_more() {
+        let model = random_model(&sizes(), 1);
+        let params = Params::choose(model.parameters() as usize, 1);
+        let cost = |n: usize| {
+            let replies = vec![
+                Lengths {
+                    prompt: 3,
+                    response: 9
+                };
+                n
+            ];
+            estimate(model.header(), &params, model.parameters(), &replies, 8, 2)
+        };
+        let (one, four) = (cost(1).unwrap(), cost(4).unwrap());
+        assert_eq!((one.positions, four.positions), (16, 64));
+        assert!(four.cells > one.cells && four.lookups > one.lookups && four.seconds > one.seconds);
+        assert!(cost(MAX_REQUESTS + 1).unwrap_err().contains("4096"));
+    }
+
+    #[test]
+    fn experts_are_spread_evenly() {
+        let shape = even_shape(
+            &sizes(),
+            &[Lengths {
+                prompt: 3,
+                response: 9,
+            }],
+            8,
+        );
+        assert_eq!(shape.lengths, [16]);
+        // 32 rows over five experts are seven each, rounded up to eight.
+        assert_eq!(shape.blocks.len(), 10);
+        assert!(shape.blocks.iter().all(|b| b.2 == 8));
+        assert_eq!(shape.decoded, 16);
+    }
+}

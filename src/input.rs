@@ -1,0 +1,150 @@
+//! Files and texts that commands read and write.
+//!
+//! Texts are taken byte for byte: a final newline belongs to the prompt, because the prompt that is proved has to be the
+//! prompt that the customer holds. Every file is written under a temporary name and renamed, so that an interrupted
+//! command leaves nothing that looks finished.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use zkmoe_commit::codec::DecodeError;
+use zkmoe_prover::commitment::Key;
+use zkmoe_prover::files::write_atomic;
+use zkmoe_prover::model::Model;
+use zkmoe_prover::tokenizer::Tokenizer;
+use zkmoe_verifier::id::ModelId;
+
+use crate::failure::Failure;
+
+/// Reads a file.
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure::file(path, error))
+}
+
+/// Reads a text file.
+pub fn read_text(path: &Path) -> Result<String, Failure> {
+    String::from_utf8(read(path)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::file(path, format_args!("is not UTF-8 text (byte {at})"))
+            .advise("convert it to UTF-8")
+    })
+}
+
+/// Writes a file, whole or not at all.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    write_atomic(path, |w| w.write_all(bytes))
+        .map_err(|error: io::Error| Failure::file(path, error))
+}
+
+/// Writes a file that only its owner may read.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    write(path, bytes)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .map_err(|error| Failure::file(path, error))?;
+    }
+    Ok(())
+}
+
+/// Refuses a path in a folder that does not exist, before hours of work are done for it.
+pub fn check_folder_of(path: &Path) -> Result<(), Failure> {
+    if path.file_name().is_none() || path.is_dir() {
+        return Err(Failure::file(path, "is not the name of a file").advise("add a file name"));
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if folder.is_dir() {
+        Ok(())
+    } else {
+        Err(Failure::file(path, "its folder does not exist")
+            .advise(format!("create {} first", folder.display())))
+    }
+}
+
+/// A tokenizer from the bytes inside `path`.
+pub fn tokenizer(path: &Path, json: &[u8]) -> Result<Tokenizer, Failure> {
+    Tokenizer::from_json(json).map_err(|error| Failure::file(path, error))
+}
+
+/// Opens a quantized model and its tokenizer.
+pub fn open_model(path: &Path) -> Result<(Model, Tokenizer), Failure> {
+    let model = Model::open(path).map_err(|error| {
+        Failure::new(error)
+            .advise("`zkmoe import CHECKPOINT_DIR --out model.zkm` makes a model file")
+    })?;
+    let tokenizer = tokenizer(path, model.tokenizer_json())?;
+    Ok((model, tokenizer))
+}
+
+/// Why bytes are not what they should be, with where to get better ones.
+pub fn undecodable(path: &Path, error: &DecodeError, advice: &str) -> Failure {
+    Failure::file(path, error).advise(advice)
+}
+
+/// Opens a model id.
+pub fn open_id(path: &Path) -> Result<ModelId, Failure> {
+    let advice = "`zkmoe commit` writes model ids; take the file that the provider published";
+    ModelId::decode(&read(path)?).map_err(|error| undecodable(path, &error, advice))
+}
+
+/// Opens a key.
+pub fn open_key(path: &Path) -> Result<Key, Failure> {
+    Key::open(path).map_err(|error| {
+        Failure::new(error).advise("`zkmoe commit` writes the key beside the model id")
+    })
+}
+
+/// A text from the command line or from a file.
+fn text(inline: Option<&String>, file: Option<&PathBuf>) -> Result<Option<String>, Failure> {
+    match (inline, file) {
+        (Some(text), _) => Ok(Some(text.clone())),
+        (None, Some(path)) => read_text(path).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Where a prompt comes from.
+#[derive(Debug, Clone, Default, Args)]
+#[group(multiple = false)]
+pub struct Prompt {
+    /// The prompt, byte for byte.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Option<String>,
+    /// A UTF-8 file that holds the prompt, byte for byte: a final newline belongs to it.
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Option<PathBuf>,
+}
+
+impl Prompt {
+    /// The prompt, if one was named.
+    pub fn text(&self) -> Result<Option<String>, Failure> {
+        text(self.prompt.as_ref(), self.prompt_file.as_ref())
+    }
+}
+
+/// Where a response comes from.
+#[derive(Debug, Clone, Default, Args)]
+#[group(required = true, multiple = false)]
+pub struct Response {
+    /// The response, byte for byte.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub response: Option<String>,
+    /// A UTF-8 file that holds the response, byte for byte.
+    #[arg(long, value_name = "FILE")]
+    pub response_file: Option<PathBuf>,
+}
+
+impl Response {
+    /// The response.
+    pub fn text(&self) -> Result<String, Failure> {
+        text(self.response.as_ref(), self.response_file.as_ref())?.ok_or_else(|| {
+            Failure::new("no response was given").advise("add --response or --response-file")
+        })
+    }
+}

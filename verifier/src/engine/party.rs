@@ -1,0 +1,61 @@
+//! The verifier's end of [`super::run`].
+
+use super::{Factor, Party, Sumcheck};
+use crate::gkr;
+use crate::relation::Label;
+use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel};
+use zkmoe_commit::field::K;
+use zkmoe_commit::shape::{AxisWeights, Shape};
+
+/// The verifier's party: it receives what the prover's computes.
+pub struct VerifierParty<'a, 'b> {
+    /// The channel.
+    pub channel: &'a mut VerifierChannel<'b>,
+    /// Index sets of all lookups.
+    pub lookups: Vec<Shape>,
+}
+
+impl VerifierParty<'_, '_> {
+    fn one(&mut self, label: &'static str) -> Result<Hidden, Reject> {
+        let values = self.channel.hidden(label, 1)?;
+        values
+            .into_iter()
+            .next()
+            .ok_or_else(|| Reject::check(label))
+    }
+}
+
+impl Party for VerifierParty<'_, '_> {
+    type Value = Hidden;
+    type Error = Reject;
+
+    fn public(&self, x: K) -> Hidden {
+        Hidden::public(x)
+    }
+    fn challenge(&mut self, label: &'static str) -> K {
+        self.channel.challenge(label)
+    }
+    fn fractions(&mut self) -> Result<(Vec<K>, Hidden, Hidden), Reject> {
+        let leaves = gkr::verify(self.channel, &self.lookups)?;
+        Ok((leaves.point, leaves.numerator, leaves.denominator))
+    }
+    fn tensor(&mut self, _: usize, _: usize, _: &[AxisWeights]) -> Result<Hidden, Reject> {
+        self.one("evaluations")
+    }
+    fn sum(&mut self, _: &[Label], _: &[AxisWeights], _: &[Factor]) -> Result<Hidden, Reject> {
+        self.one("sums of products")
+    }
+    fn begin(&mut self, _: &Sumcheck) -> Result<(), Reject> {
+        Ok(())
+    }
+    fn round(&mut self, degree: usize) -> Result<Vec<Hidden>, Reject> {
+        self.channel.hidden("sumcheck rounds", degree)
+    }
+    fn bind(&mut self, _: K) {}
+    fn product(&mut self, a: Hidden, b: Hidden) -> Hidden {
+        self.channel.product(a, b)
+    }
+    fn assert_zero(&mut self, value: Hidden, check: &dyn Fn() -> String) -> Result<(), Reject> {
+        self.channel.assert_zero(value, check)
+    }
+}

@@ -1,0 +1,122 @@
+//! Sizes of symbolic indices for one model and one batch.
+
+use super::Label;
+use crate::header::Sizes;
+use zkmoe_commit::shape::{Shape, index_bits};
+
+/// The public sizes of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchShape {
+    /// Padded length of each request.
+    pub lengths: Vec<usize>,
+    /// Layer, expert and padded load of each active expert, in this order.
+    pub blocks: Vec<(usize, usize, usize)>,
+    /// Rows of decoded positions, padding included.
+    pub decoded: usize,
+}
+
+/// The size of every index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dims {
+    /// Sizes of the model.
+    pub sizes: Sizes,
+    /// Sizes of the batch.
+    pub batch: BatchShape,
+}
+
+/// Exponents of the norm's table: `z` from 0 to 20.
+pub const EXPONENTS: usize = 21;
+/// Random cells of a request, which hide its evaluation.
+pub const CELLS: usize = 4;
+
+impl Dims {
+    /// Sizes for one model and one batch.
+    pub fn new(sizes: Sizes, batch: BatchShape) -> Self {
+        Self { sizes, batch }
+    }
+
+    /// The longest padded length.
+    pub fn longest(&self) -> usize {
+        self.batch.lengths.iter().copied().max().unwrap_or(1)
+    }
+
+    /// The size of an index in group `group` of the shape it occurs in; the largest where there is no group axis.
+    fn size_in(&self, label: Label, group: Option<(Label, usize)>) -> usize {
+        match (label, group) {
+            (Label::Position | Label::Key, Some((Label::Request, r))) => self.batch.lengths[r],
+            (Label::Row, Some((Label::Block, a))) => self.batch.blocks[a].2,
+            _ => self.size(label),
+        }
+    }
+
+    /// The size of an index, the largest over all groups.
+    pub fn size(&self, label: Label) -> usize {
+        let s = &self.sizes;
+        match label {
+            Label::Request => self.batch.lengths.len(),
+            Label::Block => self.batch.blocks.len(),
+            Label::Layer => s.num_hidden_layers,
+            Label::Stream => s.num_hidden_layers + 1,
+            Label::Position | Label::Key => self.longest(),
+            Label::Row => self.batch.blocks.iter().map(|b| b.2).max().unwrap_or(1),
+            Label::Decoded => self.batch.decoded,
+            Label::KvHead => s.num_key_value_heads,
+            Label::Group => s.query_group,
+            Label::Half => 2,
+            Label::Plane => s.head_dim / 2,
+            Label::Hidden => s.hidden_size,
+            Label::Expert => s.num_experts,
+            Label::AnyExpert => s.num_hidden_layers * s.num_experts,
+            Label::Inner => s.intermediate_size,
+            Label::Vocab => s.vocab_size,
+            Label::Cell => CELLS,
+            Label::Entry(bits) => 1 << bits,
+            Label::Exponent => EXPONENTS,
+        }
+    }
+
+    /// Bits of an index.
+    pub fn bits(&self, label: Label) -> u32 {
+        index_bits(self.size(label))
+    }
+
+    /// The index set of a list of indices, a group index first if there is one.
+    pub fn shape(&self, labels: &[Label]) -> Shape {
+        match labels.split_first() {
+            Some((&group @ (Label::Request | Label::Block), inner)) => Shape::grouped(
+                (0..self.size(group))
+                    .map(|g| {
+                        inner
+                            .iter()
+                            .map(|&l| self.size_in(l, Some((group, g))))
+                            .collect()
+                    })
+                    .collect(),
+            ),
+            _ => Shape::dense(
+                &labels
+                    .iter()
+                    .map(|&l| self.size_in(l, None))
+                    .collect::<Vec<_>>(),
+            ),
+        }
+    }
+
+    /// More variables than any sum of the relation has.
+    pub fn sizes_bits(&self) -> u32 {
+        use Label::{
+            Block, Decoded, Group, Half, Hidden, Inner, Key, KvHead, Layer, Plane, Position,
+            Request, Row, Vocab,
+        };
+        let attention = [Request, Layer, KvHead, Group, Half, Plane, Position, Key];
+        let experts = [Block, Row, Hidden, Inner];
+        let head = [Decoded, Vocab, Hidden];
+        let total = |labels: &[Label]| labels.iter().map(|&l| self.bits(l)).sum::<u32>();
+        total(&attention).max(total(&experts)).max(total(&head)) + self.bits(Hidden)
+    }
+
+    /// The stride of requests in token ids.
+    pub fn token_id_bits(&self) -> u32 {
+        self.bits(Label::Position)
+    }
+}

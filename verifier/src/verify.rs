@@ -1,0 +1,276 @@
+//! The verifier: a proof against a model id, and a slip with its texts against a proof.
+
+use crate::batch::{BatchHeader, Block, BlockPoint, MAX_CELLS, read_proof_header};
+use crate::engine::{Challenges, Publics, VerifierParty, point_labels, run};
+use crate::id::{ModelId, layout, places, tree_of};
+use crate::olmoe;
+use crate::relation::{Dims, Label, Relation, Round};
+use crate::slip::Slip;
+use std::collections::BTreeMap;
+use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel};
+use zkmoe_commit::codec::{DecodeError, Reader, Writer};
+use zkmoe_commit::field::K;
+use zkmoe_commit::opening::{self, Claim, TreeKind, VerifierTree};
+use zkmoe_commit::params::MAX_ROWS;
+use zkmoe_commit::soundness::Term;
+
+/// Separates this protocol's transcript from all others.
+pub const PROTOCOL: &str = "zkmoe batch proof v1";
+
+/// A proof that was accepted: what it says about the requests of its batch.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The public header.
+    pub header: BatchHeader,
+    /// Where blocks were evaluated.
+    pub point: BlockPoint,
+    /// The evaluation of each request's block.
+    pub evaluations: Vec<K>,
+    /// The soundness error, term by term.
+    pub soundness: Vec<Term>,
+}
+
+/// How a reply ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With the end-of-text token.
+    EndOfText,
+    /// At the limit that was asked for.
+    Limit,
+    /// Earlier; why is not proved.
+    Early,
+}
+
+/// Why a file cannot be checked at all.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum VerifyError {
+    /// The proof or slip is rejected.
+    #[error(transparent)]
+    Rejected(#[from] Reject),
+    /// The file is not a proof.
+    #[error("proof: {0}")]
+    Unusable(DecodeError),
+}
+
+/// Everything public that the transcript starts with.
+pub fn parameters(id: &[u8; 32], header: &BatchHeader) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.raw(id);
+    header.encode(&mut w);
+    w.bytes
+}
+
+/// The points of all constraints drawn after a round.
+pub fn draw_points(
+    relation: &Relation,
+    dims: &Dims,
+    round: Round,
+    mut draw: impl FnMut(usize) -> Vec<K>,
+) -> BTreeMap<Label, Vec<K>> {
+    point_labels(relation, round)
+        .into_iter()
+        .map(|l| (l, draw(dims.bits(l) as usize)))
+        .collect()
+}
+
+/// Checks a proof file against a model id.
+pub fn verify_batch(id: &ModelId, proof: &[u8]) -> Result<Batch, VerifyError> {
+    let mut r = Reader::new(proof);
+    let (named, header) = read_proof_header(&mut r, &id.header).map_err(VerifyError::Unusable)?;
+    let digest = id.digest();
+    if named != digest {
+        return Err(Reject::check("model id: the proof is about another model").into());
+    }
+    let relation = olmoe::relation(&id.header);
+    let dims = Dims::new(id.header.sizes.clone(), header.shape.clone());
+    check_size(id, &relation, &dims)?;
+    let rest = r
+        .raw(r.remaining(), "proof")
+        .map_err(VerifyError::Unusable)?;
+    let mut channel = VerifierChannel::new(PROTOCOL, &parameters(&digest, &header), rest);
+
+    let root1 = channel.digest("first root")?;
+    channel.grind(
+        "work before the first challenges",
+        id.params.grinding.lookup,
+    )?;
+    let beta = channel.challenge("beta");
+    let tau = draw_points(&relation, &dims, Round::First, |n| {
+        channel.challenges("tau", n)
+    });
+    let point = BlockPoint {
+        position: channel.challenges("block point", dims.bits(Label::Position) as usize),
+        fold: channel.challenge("block fold"),
+        cells: channel.challenge("cell powers"),
+    };
+    let root2 = channel.digest("second root")?;
+    let tau2 = draw_points(&relation, &dims, Round::Second, |n| {
+        channel.challenges("tau2", n)
+    });
+    channel.grind("work before the lookups", id.params.grinding.lookup)?;
+    let (alpha, delta) = (channel.challenge("alpha"), channel.challenge("delta"));
+    let challenges = Challenges {
+        beta,
+        tau,
+        tau2,
+        alpha,
+        delta,
+    };
+    let publics = Publics {
+        header: &id.header,
+        dims: &dims,
+        challenges: &challenges,
+    };
+
+    // Each block's evaluation in clear, tied to hidden evaluations of the trace.
+    let place = places(&relation);
+    let mut claims: Vec<Claim<Hidden>> = Vec::new();
+    let evaluations = channel.clear("block evaluations", dims.size(Label::Request))?;
+    for (r, &stated) in evaluations.iter().enumerate() {
+        let parts = channel.hidden("block parts", 4)?;
+        let mut sum = -Hidden::public(stated);
+        for ((name, coefficient, weights), value) in
+            point.functionals(&dims, r).into_iter().zip(parts)
+        {
+            sum += value * coefficient;
+            let tensor = relation
+                .tensor(name)
+                .ok_or_else(|| Reject::check("relation"))?;
+            claims.push(Claim {
+                tree: 1,
+                tensor: place[tensor],
+                weights,
+                value,
+            });
+        }
+        channel.assert_zero(sum, || format!("block of request {r}: evaluation"))?;
+    }
+
+    let lookups = relation
+        .lookups
+        .iter()
+        .map(|l| dims.shape(&l.out))
+        .collect();
+    let mut party = VerifierParty {
+        channel: &mut channel,
+        lookups,
+    };
+    for claim in run(&mut party, &relation, &dims, &publics)? {
+        let tree = tree_of(relation.tensors[claim.tensor].round);
+        let tensor = place[claim.tensor] + claim.component;
+        claims.push(Claim {
+            tree,
+            tensor,
+            weights: claim.weights,
+            value: claim.value,
+        });
+    }
+    let layouts = [Round::Model, Round::First, Round::Second]
+        .map(|r| layout(&relation, &dims, r, &id.params));
+    let [model, first, second] = &layouts;
+    let trees = [
+        VerifierTree {
+            kind: TreeKind::Model,
+            layout: model,
+            root: id.root,
+        },
+        VerifierTree {
+            kind: TreeKind::Round1,
+            layout: first,
+            root: root1,
+        },
+        VerifierTree {
+            kind: TreeKind::Round2,
+            layout: second,
+            root: root2,
+        },
+    ];
+    opening::verify(&mut channel, &id.params, &trees, &claims)?;
+    channel.finish()?;
+    let rows = layouts.iter().map(zkmoe_commit::layout::Layout::rows).sum();
+    let soundness = crate::soundness::terms(id, &relation, &dims, rows, claims.len());
+    crate::soundness::check(&soundness)?;
+    Ok(Batch {
+        header,
+        point,
+        evaluations,
+        soundness,
+    })
+}
+
+/// Refuses batches above the declared limits before anything is allocated for them.
+fn check_size(id: &ModelId, relation: &Relation, dims: &Dims) -> Result<(), Reject> {
+    let mut cells = 0u64;
+    let lookups = relation.lookups.iter().map(|l| &l.out);
+    for axes in relation.tensors.iter().map(|t| &t.axes).chain(lookups) {
+        for sizes in dims.shape(axes).groups() {
+            let n = sizes.iter().try_fold(1u64, |n, &s| n.checked_mul(s as u64));
+            cells = n.and_then(|n| cells.checked_add(n)).unwrap_or(u64::MAX);
+        }
+    }
+    if cells > MAX_CELLS || cells >> id.params.log_row > MAX_ROWS as u64 / 2 {
+        return Err(Reject::check("limits: the batch is too large"));
+    }
+    Ok(())
+}
+
+/// Checks that a request with this prompt and the slip's response is request number `slip.request` of an accepted
+/// batch.
+pub fn check_slip(
+    id: &ModelId,
+    batch: &Batch,
+    slip: &Slip,
+    prompt: &[u32],
+) -> Result<Ended, Reject> {
+    let header = &id.header;
+    let r = slip.request as usize;
+    let reject = |what: &str| Err(Reject::check(format!("slip: {what}")));
+    let (Some(&length), Some(hash), Some(&stated)) = (
+        batch.header.shape.lengths.get(r),
+        batch.header.blocks.get(r),
+        batch.evaluations.get(r),
+    ) else {
+        return reject("the batch has no such request");
+    };
+    if prompt
+        .iter()
+        .chain(&slip.response)
+        .any(|&t| t as usize >= header.sizes.vocab_size)
+    {
+        return reject("a token is not in the vocabulary");
+    }
+    let block = Block::new(
+        header,
+        prompt,
+        &slip.response,
+        length,
+        slip.max_tokens,
+        slip.salt,
+        slip.cells,
+    );
+    let Some(block) = block else {
+        return reject("prompt and response do not fit the request's length");
+    };
+    if block.hash() != *hash {
+        return reject("the batch holds another prompt, response or limit for this request");
+    }
+    if block.evaluate(&batch.point) != stated {
+        return reject("the proof is about another block than the one in the batch header");
+    }
+    let Some((last, before)) = slip.response.split_last() else {
+        return reject("the response is empty");
+    };
+    if before.contains(&header.eos_token) {
+        return reject("the response goes on after the end of the text");
+    }
+    if slip.response.len() > slip.max_tokens as usize {
+        return reject("the response is longer than its limit");
+    }
+    Ok(if *last == header.eos_token {
+        Ended::EndOfText
+    } else if slip.response.len() == slip.max_tokens as usize {
+        Ended::Limit
+    } else {
+        Ended::Early
+    })
+}
