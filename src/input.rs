@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zkmoe_commit::codec::DecodeError;
 use zkmoe_prover::commitment::Key;
-use zkmoe_prover::files::write_atomic;
+use zkmoe_prover::files::{Mode, write_atomic, write_file};
 use zkmoe_prover::model::Model;
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_verifier::id::ModelId;
@@ -40,14 +40,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 
 /// Writes a file that only its owner may read.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write(path, bytes)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .map_err(|error| Failure::file(path, error))?;
-    }
-    Ok(())
+    write_file(path, Mode::Private, |w| w.write_all(bytes))
+        .map_err(|error: io::Error| Failure::file(path, error))
 }
 
 /// Refuses a path in a folder that does not exist, before hours of work are done for it.

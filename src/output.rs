@@ -12,7 +12,8 @@ use serde::Serialize;
 use crate::failure::Failure;
 
 /// Stands beside every mention of a proof as long as proofs do not hide what they prove.
-pub const NOT_YET_ZERO_KNOWLEDGE: &str = "NOT YET ZERO-KNOWLEDGE: proofs are sound, but they do not hide weights and the other requests of a batch";
+pub const NOT_YET_ZERO_KNOWLEDGE: &str =
+    "NOT YET ZERO-KNOWLEDGE: proofs do not hide weights and the other requests of their batch";
 /// What JSON reports say in their field `zero_knowledge`.
 pub const ZERO_KNOWLEDGE: bool = false;
 
@@ -93,8 +94,8 @@ pub fn bytes(n: u64) -> String {
 pub fn count(n: u64) -> String {
     match n {
         0..10_000 => n.to_string(),
-        10_000..10_000_000 => format!("{:.1} thousand", n as f64 / 1e3),
-        10_000_000..10_000_000_000 => format!("{:.1} million", n as f64 / 1e6),
+        10_000..1_000_000 => format!("{:.1} thousand", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} million", n as f64 / 1e6),
         _ => format!("{:.1} billion", n as f64 / 1e9),
     }
 }
@@ -211,7 +212,8 @@ mod tests {
         assert_eq!(bytes(999), "999 bytes");
         assert_eq!(bytes(1_234_567), "1.2 MB");
         assert_eq!(count(9_999), "9999");
-        assert_eq!(count(2_365_568), "2365.6 thousand");
+        assert_eq!(count(12_345), "12.3 thousand");
+        assert_eq!(count(2_365_568), "2.4 million");
         assert_eq!(count(12_400_000), "12.4 million");
         assert_eq!(seconds(0.0123), "12.3 ms");
         assert_eq!(seconds(61.25), "61.2 s");

@@ -20,7 +20,7 @@ use zkmoe_verifier::olmoe;
 use zkmoe_verifier::relation::{BatchShape, Dims, Round};
 use zkmoe_verifier::weights::{WeightId, weight_shape};
 
-use crate::files::write_atomic;
+use crate::files::{Mode, write_file};
 use crate::model::Model;
 
 /// The first bytes of a key file.
@@ -114,22 +114,12 @@ impl Key {
     /// Writes a key file that does not exist yet.
     pub fn save_new(&self, path: &Path) -> Result<(), CommitError> {
         let file = path.display().to_string();
-        if path.exists() {
-            return Err(CommitError::KeyExists(file));
-        }
-        write_private(path, &self.encode()).map_err(|error| CommitError::Io { file, error })
+        let written = write_file(path, Mode::PrivateNew, |w| w.write_all(&self.encode()));
+        written.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => CommitError::KeyExists(file),
+            _ => CommitError::Io { file, error },
+        })
     }
-}
-
-/// Writes a file that only its owner may read.
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    write_atomic(path, |w| w.write_all(bytes))?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    }
-    Ok(())
 }
 
 /// Fresh bytes from the operating system.

@@ -1,54 +1,95 @@
 //! Files that appear whole or not at all.
 //!
-//! A reader must never find half a model under its final name, and a failed run must leave nothing behind. So a file
-//! is written under a temporary name in the same folder (renames do not cross file systems), synced to the disk, and
-//! only then renamed; on every error the temporary file is removed.
+//! A reader must never find half a file under its final name, and a run that ends early, even by a kill, must leave
+//! nothing behind. On Linux a file is written without a name, synced, and given its name at the end: a process that
+//! dies takes its unnamed file along. Where there are no unnamed files, a temporary file in the same folder (renames do
+//! not cross file systems) takes its place, which is removed on every error.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Removes the temporary file unless the rename took place.
-struct Temporary {
-    path: PathBuf,
-    renamed: bool,
+/// Who may read a new file, and what becomes of an old one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Readable as the user's settings say; replaces a file of the same name.
+    Public,
+    /// Readable by its owner alone, from the first byte on; replaces a file of the same name.
+    Private,
+    /// As `Private`, but fails with [`io::ErrorKind::AlreadyExists`] if the name is taken.
+    PrivateNew,
 }
 
-impl Drop for Temporary {
+/// A file without its final name.
+struct Unnamed {
+    file: File,
+    /// The temporary name, if the file system has no unnamed files.
+    name: Option<PathBuf>,
+}
+
+impl Drop for Unnamed {
     fn drop(&mut self) {
-        if !self.renamed {
+        if let Some(name) = &self.name {
             // Best effort: the error that brought us here is the one to report.
-            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(name);
         }
     }
 }
 
-/// Creates a file next to `path` under a name that nobody uses.
-fn create_temporary(path: &Path) -> io::Result<(File, Temporary)> {
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A name beside `path` that nobody uses.
+fn temporary_name(path: &Path) -> io::Result<PathBuf> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    temporary.push(format!(".{}-{number}.tmp", std::process::id()));
+    Ok(path.with_file_name(temporary))
+}
+
+#[cfg(target_os = "linux")]
+fn open_unnamed(path: &Path, bits: u32) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags, open};
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    Ok(File::from(open(
+        folder(path),
+        flags,
+        Mode::from_raw_mode(bits),
+    )?))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_unnamed(_: &Path, _: u32) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+fn create(path: &Path, mode: Mode) -> io::Result<Unnamed> {
+    let bits = if mode == Mode::Public { 0o666 } else { 0o600 };
+    if let Ok(file) = open_unnamed(path, bits) {
+        return Ok(Unnamed { file, name: None });
+    }
     loop {
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        temporary.push(format!(".{}-{number}.tmp", std::process::id()));
-        let candidate = path.with_file_name(temporary);
-        match OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&candidate)
-        {
+        let name = temporary_name(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, bits);
+        match options.open(&name) {
             Ok(file) => {
-                return Ok((
+                return Ok(Unnamed {
                     file,
-                    Temporary {
-                        path: candidate,
-                        renamed: false,
-                    },
-                ));
+                    name: Some(name),
+                });
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -56,34 +97,70 @@ fn create_temporary(path: &Path) -> io::Result<(File, Temporary)> {
     }
 }
 
-/// Calls `write` on a temporary file and gives it the name `path` when all of it is on the disk. An existing file of
-/// that name is replaced. After an error, from `write` or from the system, `path` is as it was before.
+/// Gives an unnamed file a name that is free.
+#[cfg(target_os = "linux")]
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    use std::os::fd::AsRawFd;
+    let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, source, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn link(_: &File, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+impl Unnamed {
+    fn rename(mut self, path: &Path, mode: Mode) -> io::Result<()> {
+        self.file.sync_all()?;
+        match self.name.take() {
+            None if mode == Mode::PrivateNew => link(&self.file, path)?,
+            None => {
+                // Links do not replace; between these two calls nothing is written, only names change.
+                let name = temporary_name(path)?;
+                link(&self.file, &name)?;
+                fs::rename(&name, path).inspect_err(|_| drop(fs::remove_file(&name)))?;
+            }
+            Some(name) => {
+                let moved = if mode == Mode::PrivateNew {
+                    fs::hard_link(&name, path)
+                } else {
+                    fs::rename(&name, path)
+                };
+                self.name = (moved.is_err() || mode == Mode::PrivateNew).then_some(name);
+                moved?;
+            }
+        }
+        // The new name lives in the folder, so the folder has to reach the disk too. Not every system can sync one.
+        if let Ok(folder) = File::open(folder(path)) {
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+}
+
+/// Calls `write` on a file without a name and calls it `path` when all of it is on the disk. After an error, from
+/// `write` or from the system, `path` is as it was before.
+pub fn write_file<E: From<io::Error>>(
+    path: &Path,
+    mode: Mode,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    let unnamed = create(path, mode)?;
+    let mut buffered = BufWriter::with_capacity(1 << 20, &unnamed.file);
+    write(&mut buffered)?;
+    buffered.flush()?;
+    drop(buffered);
+    Ok(unnamed.rename(path, mode)?)
+}
+
+/// [`write_file`] of a public file.
 pub fn write_atomic<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (file, mut temporary) = create_temporary(path)?;
-    let mut buffered = BufWriter::with_capacity(1 << 20, file);
-    write(&mut buffered)?;
-    let file = buffered
-        .into_inner()
-        .map_err(std::io::IntoInnerError::into_error)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&temporary.path, path)?;
-    temporary.renamed = true;
-    // The new name lives in the folder, so the folder has to reach the disk too. Not every system can sync one.
-    if let Some(folder) = path.parent() {
-        let folder = if folder.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            folder
-        };
-        if let Ok(folder) = File::open(folder) {
-            let _ = folder.sync_all();
-        }
-    }
-    Ok(())
+    write_file(path, Mode::Public, write)
 }
 
 #[cfg(test)]
@@ -131,5 +208,25 @@ pub(crate) mod tests {
         assert_eq!(result.unwrap_err().to_string(), "disk on fire");
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_new_file_never_replaces_and_is_private() {
+        let scratch = Scratch::new("files-new");
+        let path = scratch.0.join("key");
+        write_file::<io::Error>(&path, Mode::PrivateNew, |w| w.write_all(b"first")).unwrap();
+        let error = write_file::<io::Error>(&path, Mode::PrivateNew, |w| w.write_all(b"second"))
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(
+                fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                0o600
+            );
+        }
     }
 }

@@ -20,7 +20,7 @@ Examples:
   zkmoe import ./OLMoE-1B-7B --out olmoe.zkm
   zkmoe import ./checkpoint --out model.zkm --calibration typical.txt --heldout other.txt --json > report.json")]
 pub struct Args {
-    /// A folder with config.json, tokenizer.json and safetensors files of an OLMoE model.
+    /// A folder with config.json, tokenizer.json and safetensors files of an `OLMoE` model.
     #[arg(value_name = "CHECKPOINT_DIR")]
     pub checkpoint: PathBuf,
     /// The model file to write; an existing one is replaced.
@@ -137,7 +137,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     };
     let progress = Progress::new("");
     let (model, import) = import(&args.checkpoint, &options, &|stage, done, total| {
-        progress.stage(stage, done, total)
+        progress.stage(stage, done, total);
     })
     .map_err(|error| {
         // Some errors name a file of the checkpoint without its folder.

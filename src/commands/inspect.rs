@@ -301,7 +301,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let path = args.file.as_path();
     let found = if path.is_dir() {
         checkpoint(path)?
-    } else if starts_with(path, &MODEL_MAGIC)? {
+    } else if starts_with(path, MODEL_MAGIC)? {
         // Mapped, not read: it may be larger than memory.
         model(path)?
     } else {
@@ -323,7 +323,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     })
 }
 
-fn starts_with(path: &Path, magic: &[u8; 8]) -> Result<bool, Failure> {
+fn starts_with(path: &Path, magic: [u8; 8]) -> Result<bool, Failure> {
     use std::io::Read;
     let mut start = Vec::new();
     std::fs::File::open(path)

@@ -2,6 +2,7 @@
 //!
 //! The header is hashed into the model id, so two models that differ in one shift have different ids.
 
+use crate::gadgets::router::EXPERT_BITS;
 use zkmoe_commit::codec::{DecodeError, Reader, Writer};
 
 /// How fine the input of the exponential table is: one unit is `2^-EXP_FRACTION_BITS`.
@@ -286,6 +287,9 @@ impl Header {
     pub fn check(&self) -> Result<(), DecodeError> {
         let s = &self.sizes;
         let invalid = |field| Err(DecodeError::Invalid(field));
+        if s.fields().contains(&0) {
+            return invalid("sizes");
+        }
         if s.vocab_size < 2 || s.vocab_size > 1 << 20 {
             return invalid("vocab_size");
         }
@@ -295,7 +299,7 @@ impl Header {
         if s.head_dim % 2 != 0 || s.head_dim > 1 << 9 {
             return invalid("head_dim");
         }
-        if s.num_experts > 1 << 8 || s.num_experts_per_tok > s.num_experts {
+        if s.num_experts > 1 << EXPERT_BITS || s.num_experts_per_tok > s.num_experts {
             return invalid("num_experts");
         }
         if s.num_hidden_layers > 1 << 8 {

@@ -14,3 +14,6 @@ pub use columns::{
 };
 pub use party::ProverParty;
 pub use view::Witness;
+
+#[cfg(test)]
+mod tests;

@@ -20,13 +20,13 @@ mod term;
 
 pub use party::VerifierParty;
 pub use public::Publics;
-pub use term::{AxisUse, Factor, Source};
+pub use term::{AxisUse, Factor, Source, Weighted, weigh};
 
 use crate::relation::{Count, Dims, Expr, Label, Lookup, Relation, Round, Term};
 use ark_ff::{AdditiveGroup, Field};
 use core::ops::{Add, Mul, Sub};
 use std::collections::BTreeMap;
-use term::{Weighted, weigh};
+
 use zkmoe_commit::channel::powers;
 use zkmoe_commit::field::{K, ext, from_i64, lift};
 use zkmoe_commit::shape::AxisWeights;

@@ -1,6 +1,7 @@
 //! Public functions: their cells, and their functionals as the verifier computes them.
 
 use super::{Challenges, Point};
+use crate::gadgets::rms_norm::EXPONENT_MAX;
 use crate::header::Header;
 use crate::relation::{Dims, Label, Public};
 use ark_ff::{AdditiveGroup, Field};
@@ -99,7 +100,7 @@ impl Publics<'_> {
             (Public::ExpTable, &[y]) => small(i64::from(h.exp_table[y])),
             (Public::SiluTable, &[y]) => small(i64::from(h.silu_table[y])),
             (Public::NormScale, &[z]) => small(1 << (2 * z)),
-            (Public::NormFactor, &[z]) => small(1 << (20 - z)),
+            (Public::NormFactor, &[z]) => small(1 << (EXPONENT_MAX as usize - z)),
             _ => K::ZERO,
         }
     }
@@ -222,7 +223,186 @@ impl Publics<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::olmoe::tests::{header, odd_sizes};
+    use crate::relation::BatchShape;
+    use std::collections::BTreeMap;
     use zkmoe_commit::transcript::Transcript;
+
+    /// Every index set in which the relation uses a public function, with those functions, and some more.
+    fn uses() -> Vec<(Vec<Label>, Vec<Option<Public>>)> {
+        use Label::{
+            Block, Decoded, Entry, Expert, Exponent, Group, Hidden, Key, KvHead, Layer, Position,
+            Request, Row, Vocab,
+        };
+        let index = |l| Some(Public::Index(l));
+        let tokens = || vec![None, Some(Public::TokenId), Some(Public::TokenWeight)];
+        vec![
+            (vec![], vec![None]),
+            (
+                vec![Request, Position],
+                [tokens(), vec![index(Position)]].concat(),
+            ),
+            (
+                vec![Request, Layer, Position, Expert],
+                [tokens(), vec![index(Layer), index(Expert)]].concat(),
+            ),
+            (
+                vec![Request, Layer, KvHead, Group, Position, Key],
+                vec![None, Some(Public::Causal), index(Key)],
+            ),
+            (
+                vec![Block, Row, Hidden],
+                vec![
+                    None,
+                    Some(Public::BlockLayer),
+                    Some(Public::BlockExpert),
+                    index(Row),
+                ],
+            ),
+            (vec![Decoded, Vocab], vec![None, index(Vocab)]),
+            (vec![Vocab], vec![None, index(Vocab)]),
+            (vec![Entry(5)], vec![None, index(Entry(5))]),
+            (
+                vec![Entry(16)],
+                vec![Some(Public::ExpTable), Some(Public::SiluTable)],
+            ),
+            (
+                vec![Exponent],
+                vec![
+                    index(Exponent),
+                    Some(Public::NormScale),
+                    Some(Public::NormFactor),
+                ],
+            ),
+        ]
+    }
+
+    /// Factors of products, over their own indices.
+    const FACTORS: [Public; 14] = [
+        Public::Index(Label::Vocab),
+        Public::Index(Label::Position),
+        Public::Index(Label::Entry(7)),
+        Public::BlockLayer,
+        Public::BlockExpert,
+        Public::Causal,
+        Public::Exists,
+        Public::Cos,
+        Public::Sin,
+        Public::FingerprintPower(Label::Hidden),
+        Public::ExpTable,
+        Public::SiluTable,
+        Public::NormScale,
+        Public::NormFactor,
+    ];
+
+    fn dims() -> Dims {
+        let batch = BatchShape {
+            lengths: vec![3, 7, 1, 6, 5],
+            blocks: vec![(0, 1, 3), (0, 4, 1), (2, 0, 6)],
+            decoded: 5,
+        };
+        Dims::new(odd_sizes(), batch)
+    }
+
+    fn challenges(dims: &Dims, t: &mut Transcript) -> Challenges {
+        let mut point = |l| (l, t.challenges("tau", dims.bits(l) as usize));
+        Challenges {
+            tau: BTreeMap::from([point(Label::Request), point(Label::Position)]),
+            tau2: BTreeMap::new(),
+            beta: t.challenge("beta"),
+            alpha: K::ZERO,
+            delta: K::ZERO,
+        }
+    }
+
+    /// Weights for an index: product over bits, or listed one by one.
+    fn weights(dims: &Dims, t: &mut Transcript, label: Label, listed: bool) -> AxisWeights {
+        let bits = dims.bits(label) as usize;
+        let pairs = t.challenges("w", 2 * bits);
+        let w = AxisWeights::Bits(pairs.chunks(2).map(|c| [c[0], c[1]]).collect());
+        if listed {
+            AxisWeights::Table(w.expand(dims.size(label)))
+        } else {
+            w
+        }
+    }
+
+    #[test]
+    fn functionals_are_plain_sums_over_ragged_index_sets() {
+        let (header, dims) = (header(odd_sizes()), dims());
+        let mut t = Transcript::new("test");
+        let challenges = challenges(&dims, &mut t);
+        let publics = Publics {
+            header: &header,
+            dims: &dims,
+            challenges: &challenges,
+        };
+        for (out, functions) in uses() {
+            let shape = dims.shape(&out);
+            for listed in [false, true] {
+                let at: Point = out
+                    .iter()
+                    .map(|&l| (l, weights(&dims, &mut t, l, listed)))
+                    .collect();
+                let mut sums = vec![K::ZERO; functions.len()];
+                for (g, sizes) in shape.groups().iter().enumerate() {
+                    for flat in 0..sizes.iter().product() {
+                        let mut index: BTreeMap<Label, usize> = BTreeMap::new();
+                        let mut rest = flat;
+                        let inner = &out[usize::from(shape.is_grouped())..];
+                        for (&l, &n) in inner.iter().zip(sizes).rev() {
+                            index.insert(l, rest % n);
+                            rest /= n;
+                        }
+                        if shape.is_grouped() {
+                            index.insert(out[0], g);
+                        }
+                        let weight: K = index.iter().map(|(l, &x)| at[l].at(x)).product();
+                        for (sum, p) in sums.iter_mut().zip(&functions) {
+                            let cell = p.map_or(K::ONE, |p| {
+                                let own: Vec<usize> = p.labels().iter().map(|l| index[l]).collect();
+                                publics.cell(p, &own)
+                            });
+                            *sum += weight * cell;
+                        }
+                    }
+                }
+                for (&p, sum) in functions.iter().zip(sums) {
+                    assert_eq!(publics.functional(p, &out, &at), sum, "{p:?} over {out:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_plain_sums() {
+        let (header, dims) = (header(odd_sizes()), dims());
+        let mut t = Transcript::new("test");
+        let challenges = challenges(&dims, &mut t);
+        let publics = Publics {
+            header: &header,
+            dims: &dims,
+            challenges: &challenges,
+        };
+        for p in FACTORS {
+            let labels = p.labels();
+            for listed in [false, true] {
+                let w: Vec<AxisWeights> = labels
+                    .iter()
+                    .map(|&l| weights(&dims, &mut t, l, listed))
+                    .collect();
+                let first = dims.size(labels[0]);
+                let second = labels.get(1).map_or(1, |&l| dims.size(l));
+                let mut sum = K::ZERO;
+                for (x, y) in (0..first).flat_map(|x| (0..second).map(move |y| (x, y))) {
+                    let index = &[x, y][..labels.len()];
+                    let weight: K = w.iter().zip(index).map(|(w, &x)| w.at(x)).product();
+                    sum += weight * publics.cell(p, index);
+                }
+                assert_eq!(publics.value(p, &w), sum, "{p:?}");
+            }
+        }
+    }
 
     #[test]
     fn moments_agree_with_the_plain_sum() {

@@ -7,15 +7,35 @@
 //!
 //! The model is a partial function. A value outside its range is [`OutOfRange`], never clipped: a clipped value would
 //! need a comparison of its own in the proof, and with enough head-room it would never be used.
+//!
+//! The second half of each file is the operator in the proof. A function, mostly called `constrain`, declares the tensors
+//! and states equations and lookups through [`crate::relation::Builder`]; the prose at the top says why they leave no
+//! other result. Arguments are about integers, the proof is about residues modulo `p = 2^64 - 2^32 + 1`, so each of
+//! them has the same two steps. First, every operand has a range of its own, so both sides of an equation are integers
+//! below `2^63` in magnitude, and equal residues are equal integers. Second, the equation has one solution over the
+//! integers. An operand without its own range would break the first step: all quotients of a row could be moved by the
+//! same fraction modulo `p`, and every comparison between them would still hold.
+//!
+//! Bounds on sizes and shifts come from [`crate::header::Header::check`], bounds on weights from the model's certificate:
+//! a committed weight is a byte times a multiplier, so at most `127 * 65535 < 2^23` in magnitude.
 
 pub mod activation;
 pub mod argmax;
+pub mod combine;
+pub mod decode;
+pub mod dispatch;
 pub mod divide;
+pub mod embedding;
+pub mod fingerprint;
 pub mod requant;
+pub mod residual;
 pub mod rms_norm;
 pub mod rope;
 pub mod router;
 pub mod softmax;
+
+/// Bits of a signed operand of a matrix product.
+pub const OPERAND_BITS: u32 = 16;
 
 /// A value left the range for which its operator is defined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +68,7 @@ pub fn signed(value: i64, bits: u32) -> Result<i32, OutOfRange> {
 /// Accepts a value that fits 16 bits with sign, the width of everything that enters a matrix product.
 #[inline]
 pub fn int16(value: i64) -> Result<i16, OutOfRange> {
-    signed(value, 16).map(|x| x as i16)
+    signed(value, OPERAND_BITS).map(|x| x as i16)
 }
 
 #[cfg(test)]

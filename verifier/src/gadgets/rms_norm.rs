@@ -8,8 +8,28 @@
 //!
 //! `Header::check` bounds factor, epsilon and width such that `2^20 <= ss < 2^62` for every `x` in its range. There is
 //! no gain: it is folded into the next matrix, or applied by `RoPE`.
+//!
+//! # In the proof
+//!
+//! Committed per vector: `z`, `w4 = 4^z`, `w2 = 2^(20-z)`, `u`, `r`, `m`, `f`; per element: `y`. What each check is for:
+//! - `(z, w4, w2)` is a line of a public table of 21 lines. So `w4` is an integer up to `2^40` and fits to `w2`: a prover
+//!   cannot normalize with one exponent and scale with another.
+//! - `u - 2^20` and `2^22 - 1 - u` are below `2^22`, `r` and `w4 - 1 - r` below `2^40`. With `u` below `2^22` and `w4` at
+//!   most `2^40`, `u w4 + r` is an integer below `2^62 + 2^40`; so is the left side, by `Header::check` and the range
+//!   of `x`, which the caller states. Hence `ss = u 4^z + r` over the integers. `0 <= r < 4^z` makes `u` the floor of
+//!   `ss / 4^z`, and only one `z` brings this floor into `2^20..2^22`. With one end of `u` open, a neighbouring
+//!   exponent would give a second result, with one end of `r` open any `u` would do.
+//! - `m` has 16 bits, so `m^2 u` and `(m+1)^2 u` are integers below `2^55`. Both gaps, `2^50 - m^2 u` and
+//!   `(m+1)^2 u - 2^50 - 1`, are below `2^38` and not negative: `m` is the largest integer that fits. 38 bits suffice
+//!   for the true `m`, since the two gaps add up to less than `(2m+1) u < 2^38`. A bracket on `ss` itself would need a
+//!   product of `2^92`, which wraps; this is why the mantissa is cut to 22 bits first.
+//! - `f = m w2` is an equation, so `f <= 2^16 * 2^20`, and `x f` is below `2^59`: the requantization of `y` is exact.
 
-use super::{OutOfRange, int16, requant::requant};
+use super::{
+    OPERAND_BITS, OutOfRange, int16,
+    requant::{self, requant},
+};
+use crate::relation::{Builder, Count, Expr, Label, Tag};
 
 /// Largest exponent `z`.
 pub const EXPONENT_MAX: u32 = 20;
@@ -17,6 +37,10 @@ pub const EXPONENT_MAX: u32 = 20;
 pub const MANTISSA_BITS: u32 = 20;
 /// `m^2 u` is at most `2^ROOT_BITS`.
 pub const ROOT_BITS: u32 = 50;
+/// Bits of the inverse root.
+const INVERSE_BITS: u32 = 16;
+/// Bits of the gaps by which `m^2 u` and `(m+1)^2 u` miss `2^ROOT_BITS`.
+const GAP_BITS: u32 = 38;
 
 /// Public constants of one norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +134,62 @@ pub fn rms_norm<T: Copy + Into<i64>>(x: &[T], params: NormParams) -> Result<RmsN
         .map(|&x| int16(requant(x.into() * root.f, params.shift)))
         .collect::<Result<_, _>>()?;
     Ok(RmsNorm { root, y })
+}
+
+/// Declares the norm of `x` and gives its output. The vectors have the indices `rows`, their elements `full`, and the
+/// elements of `x` at most 24 bits with sign.
+pub fn constrain(
+    b: &mut Builder,
+    name: &str,
+    rows: &[Label],
+    full: &[Label],
+    x: &Expr,
+    params: NormParams,
+) -> Expr {
+    let n = |field: &str| format!("{name}.{field}");
+    let says = |what: &str| format!("{name}: {what}");
+    let z = b.trace(&n("z"), rows);
+    let w4 = b.trace(&n("w4"), rows);
+    let w2 = b.trace(&n("w2"), rows);
+    let u = b.trace(&n("u"), rows);
+    let r = b.trace(&n("r"), rows);
+    let m = b.trace(&n("m"), rows);
+    let f = b.trace(&n("f"), rows);
+    let y = b.trace(&n("y"), full);
+    let range = |b: &mut Builder, what: &str, expr: Expr, bits: u32| {
+        b.range(&says(what), rows, Count::One, expr, bits);
+    };
+
+    let line = vec![z, w4.clone(), w2.clone()];
+    b.lookup(&says("powers of z"), rows, Count::One, Tag::Normalise, line);
+    let ss = x.clone() * x.clone() * params.factor as i64 + params.epsilon as i64;
+    let mantissa = u.clone() * w4.clone();
+    b.zero(&says("sum of squares"), rows, ss - mantissa - r.clone());
+    let bits = MANTISSA_BITS + 2;
+    range(b, "u from below", u.clone() - (1 << MANTISSA_BITS), bits);
+    range(b, "u from above", -u.clone() + ((1 << bits) - 1), bits);
+    range(b, "r from below", r.clone(), 2 * EXPONENT_MAX);
+    range(b, "r from above", w4 - r - 1, 2 * EXPONENT_MAX);
+
+    let root = 1i64 << ROOT_BITS;
+    let square = m.clone() * m.clone() * u.clone();
+    let next = square.clone() + m.clone() * u.clone() * 2 + u;
+    range(b, "m", m.clone(), INVERSE_BITS);
+    range(b, "m is not too large", -square + root, GAP_BITS);
+    range(b, "m is not too small", next - (root + 1), GAP_BITS);
+
+    b.zero(&says("factor"), rows, f.clone() - m * w2);
+    b.signed(&says("output"), full, y.clone(), OPERAND_BITS);
+    requant::constrain(
+        b,
+        &says("output"),
+        full,
+        Count::One,
+        x.clone() * f,
+        y.clone(),
+        params.shift,
+    );
+    y
 }
 
 #[cfg(test)]

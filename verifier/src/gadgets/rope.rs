@@ -4,8 +4,20 @@
 //! public cosine and sine of the position, scaled by `2^14`. Gives
 //! `requant(y0 g0 cos - y1 g1 sin, shift)` and `requant(y1 g1 cos + y0 g0 sin, shift)`, 16 bits with sign. The gain has no
 //! rounding of its own: `2^15 * 2^23 * 2^14` twice is below `2^53`, so the product of three stays exact.
+//!
+//! # In the proof
+//!
+//! Two requantizations, one for each half, over all other indices of a head. The halves are an axis of size two, so
+//! "the other half" is a constant index and the rotation needs no permutation. Cosine and sine are public functions of
+//! position and plane that enter the products as factors; the verifier evaluates them itself. The output has 16 bits, the
+//! accumulator at most `2^53`, the shift at most 32, so nothing wraps. That each half reads the right gain and the right
+//! neighbour is visible in the relation's text: no cell is committed twice, so there is nothing to swap.
 
-use super::{OutOfRange, int16, requant::requant};
+use super::{
+    OPERAND_BITS, OutOfRange, int16,
+    requant::{self, requant},
+};
+use crate::relation::{Builder, Count, Expr, Index, Label, Public};
 
 /// Applies gain and rotation to a pair.
 #[inline]
@@ -23,6 +35,28 @@ pub fn rope(
         int16(requant(a * cos - b * sin, shift))?,
         int16(requant(b * cos + a * sin, shift))?,
     ])
+}
+
+/// Declares the rotated heads `name` with the indices `axes`: the tensor `x`, with the gains `gain`.
+pub fn constrain(b: &mut Builder, name: &str, axes: &[Label], x: &str, gain: &str, shift: u32) {
+    let output = b.trace(name, axes);
+    b.signed(&format!("{name}: output"), axes, output, OPERAND_BITS);
+    let pair: Vec<Label> = axes.iter().copied().filter(|&l| l != Label::Half).collect();
+    for (half, other, sign) in [(0, 1, -1), (1, 0, 1)] {
+        let at = |b: &Builder, t: &str, c| b.with(t, &[(Label::Half, Index::Fixed(c))]);
+        let same = at(b, x, half) * at(b, gain, half) * Expr::public(Public::Cos);
+        let cross = at(b, x, other) * at(b, gain, other) * Expr::public(Public::Sin);
+        let value = at(b, name, half);
+        requant::constrain(
+            b,
+            &format!("{name}: half {half}"),
+            &pair,
+            Count::One,
+            same + cross * sign,
+            value,
+            shift,
+        );
+    }
 }
 
 #[cfg(test)]

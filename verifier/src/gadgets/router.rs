@@ -6,15 +6,33 @@
 //! would create ties.
 //!
 //! The gate weights are a softmax over all experts, in `0..=2^14`: they are not renormalized over the selected ones.
+//!
+//! # In the proof
+//!
+//! Committed: the marks `sel` and the threshold `theta` of a token, and the gate weight of every expert. `sel` is boolean
+//! and sums to `k` over the experts (a sum of at most `2^8` booleans does not wrap). One range check per expert compares
+//! its key with `theta`: the expression `(2 sel - 1)(key - theta) - (1 - sel)` is `key - theta` where `sel = 1` and
+//! `theta - key - 1` where `sel = 0`, and has to lie in `0..2^32`.
+//!
+//! Why the selection is that of the keys: logits have 24 bits with sign by a range check of their own and there are at
+//! most `2^8` experts, so keys are integers in `-2^31..2^31`. `theta` needs no check of its own: `k >= 1` experts
+//! are selected, and for one of them `theta = key - d` with `0 <= d < 2^32`, an integer above `-2^33` and below `2^31`.
+//! So all differences are integers, each selected key is at least `theta` and every other one below. Keys differ, so
+//! exactly one set of `k` experts fits. If the logits had no range, keys could be chosen so that the comparisons
+//! run in a circle modulo `p`; if keys could tie, a prover could choose among the tied experts.
 
 use super::{
-    OutOfRange,
-    argmax::key,
-    divide::divide,
+    OPERAND_BITS, OutOfRange,
+    argmax::{self, key},
+    divide::{self, divide},
     requant::requant,
-    softmax::{Softmax, softmax},
+    softmax::{self, Softmax, softmax},
 };
-use crate::header::GATE_FRACTION_BITS;
+use crate::header::{GATE_FRACTION_BITS, ROUTER_BITS};
+use crate::relation::{Builder, Count, Expr, Label};
+
+/// `Header::check` refuses more than `2^EXPERT_BITS` experts.
+pub const EXPERT_BITS: u32 = 8;
 
 /// The selected experts of one token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +73,46 @@ pub fn gates<T: Copy + Into<i64>>(
         .map(|&e| divide(i64::from(e) << GATE_FRACTION_BITS, row.sum) as u16)
         .collect();
     Ok((row, gate))
+}
+
+/// States that `sel` marks the `k` experts with the largest keys. `logits` have [`ROUTER_BITS`] bits, and
+/// the last of the indices `cells` counts the `experts`.
+pub fn select(b: &mut Builder, cells: &[Label], logits: &Expr, experts: usize, k: usize) {
+    let (rows, over) = (&cells[..cells.len() - 1], cells[cells.len() - 1]);
+    let sel = b.trace("sel", cells);
+    let theta = b.trace("theta", rows);
+    b.boolean("sel");
+    b.zero("router: number of experts", rows, sel.clone() - k as i64);
+    let above = argmax::key_expr(logits, over, experts) - theta;
+    let gap = sel.clone() * above.clone() * 2 - above - 1 + sel;
+    b.range(
+        "router: chosen before the rest",
+        cells,
+        Count::One,
+        gap,
+        ROUTER_BITS + EXPERT_BITS,
+    );
+}
+
+/// Declares the gate weights of all experts and gives them; `shift` takes a logit to units of the exponential table.
+pub fn gate_weights(b: &mut Builder, cells: &[Label], logits: Expr, shift: u32) -> Expr {
+    let axes = softmax::Axes {
+        rows: &cells[..cells.len() - 1],
+        over: cells[cells.len() - 1],
+        causal: false,
+    };
+    let weights = softmax::constrain(b, "rt", axes, logits, shift);
+    let gate = b.trace("gate", cells);
+    b.range(
+        "gate: output",
+        cells,
+        Count::One,
+        gate.clone(),
+        OPERAND_BITS,
+    );
+    let one = 1i64 << GATE_FRACTION_BITS;
+    divide::constrain(b, "gate", cells, weights.e * one, weights.sum, gate.clone());
+    gate
 }
 
 #[cfg(test)]

@@ -7,12 +7,34 @@
 //!
 //! A row whose spread reaches `65535 + 2^16` is refused, as is a maximum that does not fit 24 bits. Both are far
 //! outside of what a calibrated model computes, and each bound is one limb in the proof.
+//!
+//! # In the proof
+//!
+//! Committed per row: `max`, `sum`; per cell: `idx`, `ex`, `e` and the mark `z`. A cell is a pair that the mask admits, for
+//! a causal row the pairs with `u <= s`; lookups count these pairs alone. The quantized score is not committed. It is
+//! the expression `max - idx - ex`, and a requantization ties it to the raw score.
+//! - `max` has 24 bits with sign, `idx` is an index of the exponential table and `ex` has 16 bits, each by its own lookup.
+//!   So `max - idx - ex` is an integer below `2^24` in magnitude, and the requantization has one solution. If `max`
+//!   had no range, `max` of a row could be off by a fraction modulo `p` together with all its scores.
+//! - `idx` and `ex` are not negative, so no admitted score is above `max`. `z` is boolean, zero off the mask, sums to 1 over
+//!   a row, and `z (idx + ex) = 0`: both are zero at the marked cell, so `max` is attained. A sum of at most `2^12`
+//!   booleans does not wrap. Too large a maximum would flatten the row, a wrong one in the other direction fails
+//!   the ranges; this is where either is caught.
+//! - `ex (65535 - idx) = 0`: what is above the table's end sits in `ex` only once `idx` is the last index. Without it, a
+//!   prover could move distance from `idx` to `ex` and give every score the weight of the maximum.
+//! - `(idx, e)` is a line of the table. `e` is zero off the mask, where no lookup sees it. `sum` is the sum of `e` by an
+//!   equation, at most `2^12 * 65535`; the marked cell adds the table's first entry, which is not zero, so `sum >= 1`.
+//!
+//! Which of several maxima is marked is free, and has no effect on `e` and `sum`.
 
-use super::{OutOfRange, signed};
+use super::{OutOfRange, requant, signed};
 use crate::header::TABLE_SIZE;
+use crate::relation::{Builder, Count, Expr, Label, Public, Tag};
 
 /// Bits of the signed maximum of a row.
 pub const MAXIMUM_BITS: u32 = 24;
+/// Bits of what clipping takes away from a distance.
+pub const EXCESS_BITS: u32 = 16;
 
 /// A row of weights with all its intermediate values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +77,7 @@ pub fn softmax(scores: &[i64], table: &[u16]) -> Result<Softmax, OutOfRange> {
         let ex = u16::try_from(d - idx).map_err(|_| OutOfRange {
             value: d,
             low: 0,
-            high: last + (1 << 16),
+            high: last + (1 << EXCESS_BITS),
         })?;
         let e = table[idx as usize];
         row.idx.push(idx as u16);
@@ -64,6 +86,84 @@ pub fn softmax(scores: &[i64], table: &[u16]) -> Result<Softmax, OutOfRange> {
         row.sum += i64::from(e);
     }
     Ok(row)
+}
+
+/// Over which indices rows of weights extend.
+#[derive(Debug, Clone, Copy)]
+pub struct Axes<'a> {
+    /// One row for each of these.
+    pub rows: &'a [Label],
+    /// The index inside a row.
+    pub over: Label,
+    /// Whether a row holds only the positions up to its own.
+    pub causal: bool,
+}
+
+/// What a softmax leaves for the division that follows it.
+#[derive(Debug, Clone)]
+pub struct Weights {
+    /// Weights, not normalized; zero off the mask.
+    pub e: Expr,
+    /// The sum of a row.
+    pub sum: Expr,
+}
+
+/// Declares the weights of raw scores; `shift` takes a score to units of the table.
+pub fn constrain(b: &mut Builder, name: &str, axes: Axes<'_>, score: Expr, shift: u32) -> Weights {
+    let rows = axes.rows;
+    let cells = [rows, &[axes.over]].concat();
+    let n = |field: &str| format!("{name}.{field}");
+    let says = |what: &str| format!("{name}: {what}");
+    let count = if axes.causal {
+        Count::Causal
+    } else {
+        Count::One
+    };
+    let max = b.trace(&n("max"), rows);
+    let sum = b.trace(&n("sum"), rows);
+    let idx = b.trace(&n("idx"), &cells);
+    let ex = b.trace(&n("ex"), &cells);
+    let z = b.trace(&n("z"), &cells);
+    let e = b.trace(&n("e"), &cells);
+
+    b.signed(&says("maximum"), rows, max.clone(), MAXIMUM_BITS);
+    let line = vec![idx.clone(), e.clone()];
+    b.lookup(&says("exponential"), &cells, count.clone(), Tag::Exp, line);
+    b.range(
+        &says("excess"),
+        &cells,
+        count.clone(),
+        ex.clone(),
+        EXCESS_BITS,
+    );
+    let scaled = max - idx.clone() - ex.clone();
+    requant::constrain(b, &says("score"), &cells, count, score, scaled, shift);
+
+    b.boolean(&n("z"));
+    let at_maximum = z.clone() * (idx.clone() + ex.clone());
+    b.zero(&says("the maximum is attained"), &cells, at_maximum);
+    let last = TABLE_SIZE as i64 - 1;
+    b.zero(
+        &says("excess only past the table's end"),
+        &cells,
+        ex.clone() * last - ex * idx,
+    );
+    b.zero(&says("one maximum is marked"), rows, z.clone() - 1);
+    b.zero(&says("sum"), rows, e.clone() - sum.clone());
+    if axes.causal {
+        let mask = || Expr::public(Public::Causal);
+        b.zero(
+            &says("no weight on later positions"),
+            &cells,
+            e.clone() - e.clone() * mask(),
+        );
+        b.zero(
+            &says("no maximum at later positions"),
+            &cells,
+            z.clone() - z * mask(),
+        );
+    }
+    Weights { e, sum }
 }
 
 #[cfg(test)]

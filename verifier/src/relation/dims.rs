@@ -1,6 +1,7 @@
 //! Sizes of symbolic indices for one model and one batch.
 
 use super::Label;
+use crate::gadgets::rms_norm::EXPONENT_MAX;
 use crate::header::Sizes;
 use zkmoe_commit::shape::{Shape, index_bits};
 
@@ -24,8 +25,8 @@ pub struct Dims {
     pub batch: BatchShape,
 }
 
-/// Exponents of the norm's table: `z` from 0 to 20.
-pub const EXPONENTS: usize = 21;
+/// Exponents of the norm's table.
+pub const EXPONENTS: usize = EXPONENT_MAX as usize + 1;
 /// Random cells of a request, which hide its evaluation.
 pub const CELLS: usize = 4;
 

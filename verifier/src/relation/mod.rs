@@ -11,11 +11,13 @@
 //! lookups of the same [`Tag`].
 
 mod builder;
+mod check;
 mod dims;
 mod dump;
 mod expr;
 
 pub use builder::Builder;
+pub use check::Declared;
 pub use dims::{BatchShape, Dims};
 pub use expr::{Expr, Index, Public, Ref, Term};
 
@@ -42,7 +44,7 @@ pub enum Label {
     KvHead,
     /// Query heads that share a key head.
     Group,
-    /// The two halves of a head that RoPE rotates into each other.
+    /// The two halves of a head that the rotary embedding rotates into each other.
     Half,
     /// Planes of rotation: half of a head.
     Plane,
@@ -226,7 +228,7 @@ pub struct Lookup {
 /// All tensors, constraints and lookups of a model family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
-    /// Committed tensors; weights first, then by round.
+    /// Committed tensors, in the order in which the gadgets declare them; weights first.
     pub tensors: Vec<Tensor>,
     /// Expressions that are zero.
     pub constraints: Vec<Constraint>,
