@@ -61,7 +61,7 @@ impl AxisWeights {
         let mut out = match self {
             Self::Bits(pairs) => {
                 let mut out = vec![K::ONE];
-                for pair in pairs.iter() {
+                for pair in pairs {
                     // The index's new highest bit selects the half.
                     let half = out.len();
                     if half >= n {

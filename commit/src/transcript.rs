@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn work_is_bound_to_state_and_label() {
         let t = Transcript::new("test");
-        let nonce = (0..).find(|&n| t.accepts("g", 8, n)).unwrap();
+        let nonce = (0..u64::MAX).find(|&n| t.accepts("g", 8, n)).unwrap();
         assert!(!t.accepts("h", 8, nonce) || !Transcript::new("other").accepts("g", 8, nonce));
         assert!(t.accepts("g", 0, nonce ^ 1));
     }

@@ -296,7 +296,7 @@ impl Header {
         if s.hidden_size > 1 << 14 || s.intermediate_size > 1 << 16 {
             return invalid("hidden_size");
         }
-        if s.head_dim % 2 != 0 || s.head_dim > 1 << 9 {
+        if !s.head_dim.is_multiple_of(2) || s.head_dim > 1 << 9 {
             return invalid("head_dim");
         }
         if s.num_experts > 1 << EXPERT_BITS || s.num_experts_per_tok > s.num_experts {

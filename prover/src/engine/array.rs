@@ -294,9 +294,8 @@ pub fn functional(shape: &Shape, cells: &[F], weights: &[AxisWeights]) -> K {
     // A dense first axis with listed weights is walked entry by entry: most of them are zero.
     let listed = matches!(weights.first(), Some(AxisWeights::Table(_)));
     let pieces: Vec<Vec<usize>> = match (shape.is_grouped(), listed) {
-        (true, _) => shape.groups().to_vec(),
         (false, true) => vec![shape.groups()[0][1..].to_vec(); shape.groups()[0][0]],
-        (false, false) => shape.groups().to_vec(),
+        _ => shape.groups().to_vec(),
     };
     let (group, inner) = weights.split_at(usize::from(shape.is_grouped() || listed));
     let uses: Vec<AxisUse> = inner.iter().map(|w| AxisUse::Bind(w.clone())).collect();

@@ -5,7 +5,7 @@ use core::convert::Infallible;
 use zkmoe_commit::channel::ProverChannel;
 use zkmoe_commit::field::{K, from_i64, lift, scale};
 use zkmoe_commit::shape::{AxisWeights, Shape};
-use zkmoe_verifier::engine::{Factor, Party, Publics, Sumcheck};
+use zkmoe_verifier::engine::{Factor, Fractions, Party, Publics, Sumcheck};
 use zkmoe_verifier::relation::{Count, Label, Relation};
 
 use super::array::{Array, functional, project};
@@ -128,7 +128,7 @@ impl Party for ProverParty<'_> {
         self.channel.challenge(label)
     }
 
-    fn fractions(&mut self) -> Result<(Vec<K>, K, K), Infallible> {
+    fn fractions(&mut self) -> Result<Fractions<K>, Infallible> {
         let shapes: Vec<Shape> = self
             .relation
             .lookups
@@ -136,9 +136,14 @@ impl Party for ProverParty<'_> {
             .map(|l| self.publics.dims.shape(&l.out))
             .collect();
         let mut channel = core::mem::replace(self.channel, ProverChannel::new("", &[]));
-        let result = gkr::prove(&mut channel, &shapes, &|c| self.fractions_of(c));
+        let (point, numerator, denominator) =
+            gkr::prove(&mut channel, &shapes, &|c| self.fractions_of(c));
         *self.channel = channel;
-        Ok(result)
+        Ok(Fractions {
+            point,
+            numerator,
+            denominator,
+        })
     }
 
     fn tensor(
@@ -164,16 +169,14 @@ impl Party for ProverParty<'_> {
     ) -> Result<K, Infallible> {
         let arrays: Vec<Array> = factors
             .iter()
-            .map(
-                |factor| match self.arrays.iter().find(|(f, _)| f == factor) {
-                    Some((_, array)) => array.clone(),
-                    None => {
-                        let array = project(self.relation, self.publics, self.witness, factor);
-                        self.arrays.push((factor.clone(), array.clone()));
-                        array
-                    }
-                },
-            )
+            .map(|factor| {
+                if let Some((_, array)) = self.arrays.iter().find(|(f, _)| f == factor) {
+                    return array.clone();
+                }
+                let array = project(self.relation, self.publics, self.witness, factor);
+                self.arrays.push((factor.clone(), array.clone()));
+                array
+            })
             .collect();
         let sumcheck = Sumcheck {
             labels: labels.to_vec(),

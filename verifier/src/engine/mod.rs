@@ -50,7 +50,7 @@ pub trait Party {
     fn challenge(&mut self, label: &'static str) -> K;
     /// Proves that the fractions of all columns sum to zero; ends in a point and the values of the concatenated
     /// numerators and denominators there.
-    fn fractions(&mut self) -> Result<(Vec<K>, Self::Value, Self::Value), Self::Error>;
+    fn fractions(&mut self) -> Result<Fractions<Self::Value>, Self::Error>;
     /// The functional `weights` of a tensor of the relation over `F`, or of one component of a tensor over `K`.
     fn tensor(
         &mut self,
@@ -79,6 +79,17 @@ pub trait Party {
         value: Self::Value,
         check: &dyn Fn() -> String,
     ) -> Result<(), Self::Error>;
+}
+
+/// What a proof about fractions ends in: claims about the concatenation of all columns.
+#[derive(Debug, Clone)]
+pub struct Fractions<V> {
+    /// The point.
+    pub point: Vec<K>,
+    /// The numerators' extension there.
+    pub numerator: V,
+    /// The denominators' extension there.
+    pub denominator: V,
 }
 
 /// A sumcheck instance: several products over the same indices with the same weights.
@@ -186,7 +197,11 @@ pub fn run<P: Party>(
 
 impl<'a, P: Party> Run<'a, P> {
     fn lookups(&mut self) -> Result<(), P::Error> {
-        let (point, numerator, denominator) = self.party.fractions()?;
+        let Fractions {
+            point,
+            numerator,
+            denominator,
+        } = self.party.fractions()?;
         let shapes: Vec<_> = self
             .relation
             .lookups
@@ -313,13 +328,12 @@ impl<'a, P: Party> Run<'a, P> {
                         .known
                         .iter()
                         .find(|(p, s, t, _)| *p == place && *s == summed && *t == bare);
-                    let value = match known {
-                        Some((_, _, _, value)) => *value,
-                        None => {
-                            let value = self.product(labels, weights, factors, name)?;
-                            self.known.push((place, summed, bare, value));
-                            value
-                        }
+                    let value = if let Some((_, _, _, value)) = known {
+                        *value
+                    } else {
+                        let value = self.product(labels, weights, factors, name)?;
+                        self.known.push((place, summed, bare, value));
+                        value
                     };
                     total = total + value * (scale * coefficient);
                 }

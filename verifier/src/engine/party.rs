@@ -1,6 +1,6 @@
 //! The verifier's end of [`super::run`].
 
-use super::{Factor, Party, Sumcheck};
+use super::{Factor, Fractions, Party, Sumcheck};
 use crate::gkr;
 use crate::relation::Label;
 use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel};
@@ -35,9 +35,13 @@ impl Party for VerifierParty<'_, '_> {
     fn challenge(&mut self, label: &'static str) -> K {
         self.channel.challenge(label)
     }
-    fn fractions(&mut self) -> Result<(Vec<K>, Hidden, Hidden), Reject> {
+    fn fractions(&mut self) -> Result<Fractions<Hidden>, Reject> {
         let leaves = gkr::verify(self.channel, &self.lookups)?;
-        Ok((leaves.point, leaves.numerator, leaves.denominator))
+        Ok(Fractions {
+            point: leaves.point,
+            numerator: leaves.numerator,
+            denominator: leaves.denominator,
+        })
     }
     fn tensor(&mut self, _: usize, _: usize, _: &[AxisWeights]) -> Result<Hidden, Reject> {
         self.one("evaluations")

@@ -18,8 +18,9 @@
 //! most `2^8` experts, so keys are integers in `-2^31..2^31`. `theta` needs no check of its own: `k >= 1` experts
 //! are selected, and for one of them `theta = key - d` with `0 <= d < 2^32`, an integer above `-2^33` and below `2^31`.
 //! So all differences are integers, each selected key is at least `theta` and every other one below. Keys differ, so
-//! exactly one set of `k` experts fits. If the logits had no range, keys could be chosen so that the comparisons
-//! run in a circle modulo `p`; if keys could tie, a prover could choose among the tied experts.
+//! exactly one set of `k` experts fits; `theta` may be any value that separates it, and is used nowhere else. If the
+//! logits had no range, keys could be chosen so that the comparisons run in a circle modulo `p`; if keys could tie, a
+//! prover could choose among the tied experts.
 
 use super::{
     OPERAND_BITS, OutOfRange,

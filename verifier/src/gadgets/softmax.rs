@@ -25,7 +25,7 @@
 //! - `(idx, e)` is a line of the table. `e` is zero off the mask, where no lookup sees it. `sum` is the sum of `e` by an
 //!   equation, at most `2^12 * 65535`; the marked cell adds the table's first entry, which is not zero, so `sum >= 1`.
 //!
-//! Which of several maxima is marked is free, and has no effect on `e` and `sum`.
+//! Which of several maxima is marked is free, and so are `idx` and `ex` off the mask; neither has an effect on `e` and `sum`.
 
 use super::{OutOfRange, requant, signed};
 use crate::header::TABLE_SIZE;

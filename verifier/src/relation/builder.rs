@@ -187,6 +187,8 @@ impl Builder {
     /// States `0 <= expr < 2^bits` wherever `count` says so. More than 16 bits are cut into digits in base `2^16`: the
     /// upper ones are committed, the lowest is what they leave. Each digit lies in a range of its own, so the sum
     /// is an integer below `2^bits` and no fraction modulo the field's order passes.
+    // Expressions are built where they are stated.
+    #[allow(clippy::needless_pass_by_value)]
     pub fn range(&mut self, name: &str, out: &[Label], count: Count, expr: Expr, bits: u32) {
         assert!((1..=48).contains(&bits), "{name}: {bits} bits");
         let upper = bits.div_ceil(16) - 1;
