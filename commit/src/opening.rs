@@ -256,11 +256,14 @@ pub fn soundness(params: &Params, rows: usize, claims: usize) -> Vec<Term> {
             params.position_bits(),
         ),
     ];
-    for (whir, claims) in [
-        (&params.whir_data, params.queries + 2),
-        (&params.whir_tail, params.queries + 1),
+    for (part, whir, claims) in [
+        ("data part", &params.whir_data, params.queries + 2),
+        ("tail part", &params.whir_tail, params.queries + 1),
     ] {
-        terms.extend(whir::soundness(whir, claims));
+        terms.extend(whir::soundness(whir, claims).into_iter().map(|t| Term {
+            name: format!("{part}: {}", t.name),
+            ..t
+        }));
     }
     terms
 }

@@ -491,6 +491,23 @@ mod tests {
             .fold(F::ZERO, |acc, &c| acc * x + c)
     }
 
+    /// The transform and the order of the domain, against a library that knows neither.
+    #[test]
+    fn codewords_agree_with_an_independent_transform() {
+        use ark_poly::{EvaluationDomain, Radix2EvaluationDomain};
+        for (log_row, log_code, t) in [(6, 8, 16), (9, 11, 200)] {
+            let data = tail(&[1; 32], 0, 1 << log_row);
+            let tail = tail(&[2; 32], 1, t);
+            let domain = Radix2EvaluationDomain::<F>::new(1 << log_code).unwrap();
+            let coset = domain.get_coset(F::from(SHIFT)).unwrap();
+            let expected = coset.fft(&[&data[..], &tail[..]].concat());
+            assert_eq!(
+                RowCode::new(log_row, log_code).codeword(&data, &tail),
+                expected
+            );
+        }
+    }
+
     #[test]
     fn symbols_are_evaluations_of_the_row() {
         for (log_row, log_code, t) in [(0, 2, 1), (3, 5, 4), (4, 6, 16), (5, 8, 0), (4, 7, 40)] {

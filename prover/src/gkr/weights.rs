@@ -9,7 +9,7 @@ use super::fold::{Geometry, Position, Task};
 use super::sums::Sums;
 use super::{Forest, Node};
 
-/// Bits of the index that a low table of [`Eq`] covers.
+/// Bits of the index that a low table of [`struct@Eq`] covers.
 pub(super) const LOW_BITS: usize = 10;
 
 /// `eq(point, i)` for a range of indices, as a product of two tables.

@@ -1,8 +1,8 @@
 //! Import of a float checkpoint: from a folder in Hugging Face's layout to a quantized model and a report about it.
 //!
 //! The steps, one file each: [`config`] refuses what the integer model does not have; [`tensors`] reads exactly the
-//! weights that it does have; [`float`] runs the checkpoint as published; [`calibrate`] watches that run on text;
-//! [`quantize`] chooses units and shifts and rounds the weights; [`report`] compares the result with the float model on
+//! weights that it does have; [`float`] runs the checkpoint as published; [`mod@calibrate`] watches that run on text;
+//! [`mod@quantize`] chooses units and shifts and rounds the weights; [`report`] compares the result with the float model on
 //! text that none of the earlier steps has seen.
 
 pub mod calibrate;

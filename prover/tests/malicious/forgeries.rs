@@ -105,7 +105,7 @@ type HeaderEdit = fn(&mut BatchHeader);
 
 #[test]
 fn another_batch_header_is_rejected() {
-    let (by, _, batch) = honest();
+    let (by, replies, batch) = honest();
     let proof = &batch.proof;
     assert!(with_header(by, proof, |_| ()) == *proof);
     let edits: [(&str, HeaderEdit); 14] = [
@@ -139,10 +139,27 @@ fn another_batch_header_is_rejected() {
             h.blocks.pop();
         }),
     ];
+    // The work is bound to the header; where none is asked for, the argument itself has to fail.
+    let lazy = Committed::quick(micro());
+    let trace = trace_of(&lazy.model, replies, 8);
+    let other = dishonest(&lazy, replies, &trace, &mut NoHook).proof;
     for (name, edit) in edits {
-        let found = verify_batch(&by.id, &with_header(by, proof, edit));
-        assert!(found.is_err(), "{name}");
-        println!("{name}: {}", found.unwrap_err());
+        assert!(
+            verify_batch(&by.id, &with_header(by, proof, edit)).is_err(),
+            "{name}"
+        );
+        match verify_batch(&lazy.id, &with_header(&lazy, &other, edit)) {
+            Ok(_) => panic!("{name}"),
+            Err(error) => {
+                let error = error.to_string();
+                // What is malformed never reaches the argument.
+                let expected = ["block of request 0", "proof: `active experts`"];
+                assert!(
+                    expected.iter().any(|e| error.starts_with(e)),
+                    "{name}: {error}"
+                );
+            }
+        }
     }
 }
 

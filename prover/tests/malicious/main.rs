@@ -209,6 +209,7 @@ fn judge(scene: &Scene, kind: impl Fn(&Fill) -> bool + Sync) -> Judgement {
         }
     }
     assert!(unexplained.is_empty(), "nothing binds: {unexplained:#?}");
+    println!("{} changes judged", judgement.tried);
     judgement
 }
 
