@@ -14,6 +14,8 @@ use crate::whir::WhirParams;
 pub const POLICY_BITS: f64 = 100.0;
 /// The most rows that may carry a claim.
 pub const MAX_ROWS: usize = 1 << 20;
+/// The most batches that the randomness of one commitment may be made for.
+pub const MAX_BATCHES: usize = 1 << 12;
 /// The most claims in one opening.
 pub const MAX_CLAIMS: usize = 1 << 16;
 /// Bits for each of about sixty terms, so that their sum stays within the policy.
@@ -64,7 +66,11 @@ impl Params {
     ///
     /// Rows: an opening sends one symbol of each row at each position, so long rows make small proofs until WHIR, whose
     /// size grows with the length, is larger than the symbols. Traces are several times larger than a small model.
+    ///
+    /// # Panics
+    /// If `batches` is above [`MAX_BATCHES`]: no code that the policy admits has room for such a tail.
     pub fn choose(model_cells: usize, batches: usize) -> Self {
+        assert!(batches <= MAX_BATCHES, "batches of one commitment");
         let log_cells = index_bits(model_cells.max(1));
         let mut log_row = if log_cells <= 22 {
             log_cells.saturating_sub(6)
@@ -298,7 +304,7 @@ mod tests {
     #[test]
     fn chosen_parameters_pass_the_policy_and_survive_encoding() {
         for cells in [0, 1, 4000, 100_000, 2_400_000, 1 << 28, 7_000_000_000] {
-            for batches in [1, 8, 64, 1000] {
+            for batches in [1, 8, 64, 1000, MAX_BATCHES] {
                 let params = Params::choose(cells, batches);
                 assert_eq!(params.policy_check(), Ok(()));
                 assert!(params.batches() >= batches, "{params:?}");

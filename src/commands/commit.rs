@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
-use zkmoe_commit::params::Params;
+use zkmoe_commit::params::{MAX_BATCHES, Params};
 use zkmoe_prover::commitment::{commit, os_randomness};
 
 use crate::failure::{Failure, Outcome};
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub key: PathBuf,
     /// How many batches the randomness of the commitment must last for.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=MAX_BATCHES as i64))]
     pub batches: u32,
     /// Print the report as one JSON object.
     #[arg(long)]
