@@ -5,7 +5,7 @@
 //! command leaves nothing that looks finished.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -18,9 +18,26 @@ use zkmoe_verifier::id::ModelId;
 
 use crate::failure::Failure;
 
-/// Reads a file.
+/// The largest file that is read as a whole; proofs have a few megabytes.
+const MAX_FILE: u64 = 1 << 28;
+
+/// Reads a file. Devices and pipes without end are refused, and files above any sensible size.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| Failure::file(path, error))
+    let io = |error| Failure::file(path, error);
+    let file = fs::File::open(path).map_err(io)?;
+    let about = file.metadata().map_err(io)?;
+    if !about.is_file() {
+        return Err(Failure::file(path, "is not a regular file").advise("copy it to a file first"));
+    }
+    if about.len() > MAX_FILE {
+        return Err(Failure::file(
+            path,
+            format_args!("has more than {MAX_FILE} bytes"),
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(io)?;
+    Ok(bytes)
 }
 
 /// Reads a text file.
@@ -35,6 +52,12 @@ pub fn read_text(path: &Path) -> Result<String, Failure> {
 /// Writes a file, whole or not at all.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_atomic(path, |w| w.write_all(bytes))
+        .map_err(|error: io::Error| Failure::file(path, error))
+}
+
+/// Writes a file whose name must be free.
+pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    write_file(path, Mode::PublicNew, |w| w.write_all(bytes))
         .map_err(|error: io::Error| Failure::file(path, error))
 }
 

@@ -272,7 +272,7 @@ impl<'a> VerifierChannel<'a> {
         if nonce.iter().all(|&n| before.accepts(label, bits, n)) {
             Ok(())
         } else {
-            Err(Reject::check(format!("proof of work before `{label}`")))
+            Err(Reject::check(format!("proof of work: {label}")))
         }
     }
     /// Refuses bytes after the last message.

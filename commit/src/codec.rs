@@ -12,7 +12,7 @@ pub enum DecodeError {
     #[error("ends inside `{0}`")]
     Truncated(&'static str),
     /// Bytes are left after the last field.
-    #[error("{0} bytes too many at the end")]
+    #[error("{0} surplus bytes at the end")]
     Trailing(usize),
     /// The named field holds a value that no writer produces.
     #[error("`{0}` holds a value that is not allowed")]

@@ -15,10 +15,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Mode {
     /// Readable as the user's settings say; replaces a file of the same name.
     Public,
+    /// As `Public`, but fails with [`io::ErrorKind::AlreadyExists`] if the name is taken.
+    PublicNew,
     /// Readable by its owner alone, from the first byte on; replaces a file of the same name.
     Private,
     /// As `Private`, but fails with [`io::ErrorKind::AlreadyExists`] if the name is taken.
     PrivateNew,
+}
+
+impl Mode {
+    fn is_new(self) -> bool {
+        matches!(self, Self::PublicNew | Self::PrivateNew)
+    }
+
+    fn bits(self) -> u32 {
+        match self {
+            Self::Public | Self::PublicNew => 0o666,
+            Self::Private | Self::PrivateNew => 0o600,
+        }
+    }
 }
 
 /// A file without its final name.
@@ -74,7 +89,7 @@ fn open_unnamed(_: &Path, _: u32) -> io::Result<File> {
 }
 
 fn create(path: &Path, mode: Mode) -> io::Result<Unnamed> {
-    let bits = if mode == Mode::Public { 0o666 } else { 0o600 };
+    let bits = mode.bits();
     if let Ok(file) = open_unnamed(path, bits) {
         return Ok(Unnamed { file, name: None });
     }
@@ -115,20 +130,23 @@ impl Unnamed {
     fn rename(mut self, path: &Path, mode: Mode) -> io::Result<()> {
         self.file.sync_all()?;
         match self.name.take() {
-            None if mode == Mode::PrivateNew => link(&self.file, path)?,
-            None => {
-                // Links do not replace; between these two calls nothing is written, only names change.
-                let name = temporary_name(path)?;
-                link(&self.file, &name)?;
-                fs::rename(&name, path).inspect_err(|_| drop(fs::remove_file(&name)))?;
-            }
+            // A name that is free is taken in one step. Links do not replace, so an old file needs a second name for
+            // the moment between two calls.
+            None => match link(&self.file, path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !mode.is_new() => {
+                    let name = temporary_name(path)?;
+                    link(&self.file, &name)?;
+                    fs::rename(&name, path).inspect_err(|_| drop(fs::remove_file(&name)))?;
+                }
+                linked => linked?,
+            },
             Some(name) => {
-                let moved = if mode == Mode::PrivateNew {
+                let moved = if mode.is_new() {
                     fs::hard_link(&name, path)
                 } else {
                     fs::rename(&name, path)
                 };
-                self.name = (moved.is_err() || mode == Mode::PrivateNew).then_some(name);
+                self.name = (moved.is_err() || mode.is_new()).then_some(name);
                 moved?;
             }
         }

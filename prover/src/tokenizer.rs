@@ -4,7 +4,12 @@
 //! whatever the file asks for, because the prompt that is proved has to be the prompt that the customer reads. Decoding
 //! leaves special tokens out, so an end-of-text token at the end of a reply adds no text; where the exact ids matter, the
 //! ids are compared, never the text.
+//!
+//! A tokenizer file may come from the party under suspicion, and the crate was not made for that: some components panic on
+//! settings that no trainer writes, and chains of replacements grow a text without bound. So only the components that byte-level BPE
+//! models use are let in, see [`Tokenizer::from_json`].
 
+use serde_json::Value;
 use tokenizers::Tokenizer as Inner;
 
 /// Why text or ids could not be converted.
@@ -24,15 +29,58 @@ pub enum TokenizerError {
     UnknownToken(u32),
 }
 
+/// Refuses every component and setting but those listed here.
+fn check_components(json: &Value) -> Result<(), TokenizerError> {
+    let refuse = |field: &str, value: &Value| {
+        Err(TokenizerError::File(format!(
+            "`{field}` is {value}, which is not supported"
+        )))
+    };
+    if !json.is_object() {
+        return Err(TokenizerError::File("it is not a JSON object".into()));
+    }
+    for (field, allowed) in [
+        ("normalizer", &["NFC", "NFD", "NFKC", "NFKD"][..]),
+        ("pre_tokenizer", &["ByteLevel"]),
+        ("decoder", &["ByteLevel"]),
+    ] {
+        let component = &json[field];
+        let known = component["type"]
+            .as_str()
+            .is_some_and(|t| allowed.contains(&t));
+        let absent = component.is_null() && field == "normalizer";
+        if !(known || absent) {
+            return refuse(field, &component["type"]);
+        }
+    }
+    let model = &json["model"];
+    if model["type"].as_str() != Some("BPE") {
+        return refuse("model.type", &model["type"]);
+    }
+    // With dropout one text has many encodings; prefixes and suffixes are not byte-level.
+    for field in ["dropout", "continuing_subword_prefix", "end_of_word_suffix"] {
+        let value = &model[field];
+        if !value.is_null() && value.as_str() != Some("") && value.as_f64() != Some(0.0) {
+            return refuse(&format!("model.{field}"), value);
+        }
+    }
+    Ok(())
+}
+
 /// A tokenizer read from the bytes of `tokenizer.json`.
 #[derive(Debug, Clone)]
 pub struct Tokenizer(Inner);
 
 impl Tokenizer {
-    /// Reads `tokenizer.json`.
+    /// Reads `tokenizer.json`: byte-level BPE without dropout, and at most a Unicode normalization before it. The
+    /// post-processor is left out, since it only adds special tokens and moves offsets.
     pub fn from_json(bytes: &[u8]) -> Result<Self, TokenizerError> {
         let file = |error: tokenizers::Error| TokenizerError::File(error.to_string());
-        let mut inner = Inner::from_bytes(bytes).map_err(file)?;
+        let mut json: Value = serde_json::from_slice(bytes)
+            .map_err(|error| TokenizerError::File(error.to_string()))?;
+        check_components(&json)?;
+        json["post_processor"] = Value::Null;
+        let mut inner = Inner::from_bytes(json.to_string()).map_err(file)?;
         inner.with_truncation(None).map_err(file)?;
         inner.with_padding(None);
         Ok(Self(inner))
@@ -178,6 +226,56 @@ mod tests {
             }
             text.push_str(&stream.finish().unwrap());
             prop_assert_eq!(text, tokenizer.decode(&ids).unwrap());
+        }
+    }
+
+    /// Files that made the crate panic, grow without bound, or encode at random.
+    #[test]
+    fn hostile_and_foreign_components_are_refused() {
+        type Change = dyn Fn(&mut Value);
+        let bundled: Value =
+            serde_json::from_slice(include_bytes!("../../data/olmoe-tiny/tokenizer.json")).unwrap();
+        let with = |change: &Change| {
+            let mut json = bundled.clone();
+            change(&mut json);
+            Tokenizer::from_json(json.to_string().as_bytes())
+        };
+        assert!(with(&|_| ()).is_ok());
+        assert!(with(&|j| j["normalizer"] = serde_json::json!({"type": "NFC"})).is_ok());
+        let refused: [(&str, &Change); 7] = [
+            ("normalizer", &|j| {
+                j["normalizer"] =
+                    serde_json::json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+            }),
+            ("normalizer", &|j| {
+                let twice = serde_json::json!({"type": "Replace", "pattern": {"String": "e"}, "content": "ee"});
+                j["normalizer"] =
+                    serde_json::json!({"type": "Sequence", "normalizers": vec![twice; 40]});
+            }),
+            ("pre_tokenizer", &|j| {
+                j["pre_tokenizer"] = serde_json::json!({"type": "FixedLength", "length": 0});
+            }),
+            ("decoder", &|j| j["decoder"] = Value::Null),
+            ("model.type", &|j| j["model"]["type"] = "WordPiece".into()),
+            ("model.dropout", &|j| j["model"]["dropout"] = 0.5.into()),
+            ("model.continuing_subword_prefix", &|j| {
+                j["model"]["continuing_subword_prefix"] = "\u{e9}\u{e9}".into();
+            }),
+        ];
+        for (field, change) in refused {
+            let error = with(change).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{field}`")), "{error}");
+        }
+        // The post-processor never takes part.
+        let template = serde_json::json!({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "B"}}],
+            "pair": [], "special_tokens": {}});
+        let odd = with(&move |j| j["post_processor"] = template.clone()).unwrap();
+        assert_eq!(
+            odd.encode("a b").unwrap(),
+            with(&|_| ()).unwrap().encode("a b").unwrap()
+        );
+        for no_object in ["[]", "1", "{}", "null"] {
+            assert!(Tokenizer::from_json(no_object.as_bytes()).is_err());
         }
     }
 }

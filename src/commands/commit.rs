@@ -128,7 +128,11 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     // The key first: an id without its key would be published for nothing.
     key.save_new(&args.key).map_err(Failure::new)?;
     let bytes = id.encode();
-    input::write(&args.id, &bytes)?;
+    if let Err(failure) = input::write_new(&args.id, &bytes) {
+        // Nobody has the id, so the key is of no use, and it would stand in the way of the next try.
+        let _ = std::fs::remove_file(&args.key);
+        return Err(failure);
+    }
     Ok(Report {
         model_id: output::hex(&id.digest()),
         id: args.id.display().to_string(),

@@ -253,6 +253,12 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         )
         .advise("choose another folder with --out"));
     }
+    for name in &names {
+        let slip = args.out.join(format!("{name}.slip"));
+        if slip.exists() {
+            return Err(Failure::file(&slip, "exists").advise("choose another folder with --out"));
+        }
+    }
     let replies: Vec<Reply> = args
         .replies
         .iter()

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Read};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use zkmoe_prover::infer::{Ended as Reason, InferError, generate};
@@ -74,6 +74,10 @@ pub fn perform(
     show: &mut dyn FnMut(&str) -> Result<(), Failure>,
 ) -> Result<Report, Failure> {
     input::check_folder_of(&args.out)?;
+    let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    if same(&args.out, &args.model) {
+        return Err(Failure::file(&args.out, "is the model itself").advise("choose another name"));
+    }
     let prompt = prompt_of(args)?;
     let (model, tokenizer) = input::open_model(&args.model)?;
     let prompt_ids = tokenizer
