@@ -350,6 +350,11 @@ fn unusable_files_are_no_verdicts() {
         ("--slip", "proofs/batch.proof"),
         ("--response-file", "missing.txt"),
         ("--response-file", "model.zkm"),
+        // A device has no end.
+        #[cfg(unix)]
+        ("--proof", "/dev/zero"),
+        #[cfg(unix)]
+        ("--slip", "/dev/zero"),
     ] {
         let (out, err) = expect(&verify_args(&[(option, file)]), 2);
         assert!(out.is_empty() && err.contains(file), "{out}{err}");
@@ -400,6 +405,36 @@ fn keys_are_never_overwritten() {
             0o600
         );
     }
+}
+
+#[test]
+fn two_spellings_of_one_name_cost_no_key_and_no_model() {
+    let folder = prepared();
+    expect(
+        &["commit", "model.zkm", "--id", "same", "--key", "./same"],
+        2,
+    );
+    assert!(
+        !folder.join("same").exists(),
+        "neither a key without an id nor an id without a key"
+    );
+    let before = fs::read(folder.join("model.zkm")).unwrap();
+    let (_, err) = expect(
+        &[
+            "run",
+            "model.zkm",
+            "--prompt",
+            "Once",
+            "--out",
+            "./model.zkm",
+        ],
+        2,
+    );
+    assert!(err.contains("is the model itself"), "{err}");
+    assert!(
+        fs::read(folder.join("model.zkm")).unwrap() == before,
+        "the model is still there"
+    );
 }
 
 #[test]
