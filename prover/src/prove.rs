@@ -4,7 +4,6 @@
 //! All randomness of an attempt comes from one seed: fresh bytes of the operating system, mixed with a hash of the
 //! trace, so that a broken generator alone does not make two different batches share a mask.
 
-use ark_ff::AdditiveGroup;
 use zkmoe_commit::channel::ProverChannel;
 use zkmoe_commit::codec::Writer;
 use zkmoe_commit::field::{F, K, from_i64};
@@ -12,13 +11,13 @@ use zkmoe_commit::layout::Layout;
 use zkmoe_commit::opening::{self, Claim, ProverTree, TreeKind};
 use zkmoe_commit::params::Params;
 use zkmoe_commit::rows::{RowCode, Rows, mask_row};
-use zkmoe_verifier::batch::{BatchHeader, Block, BlockPoint, write_proof_header};
+use zkmoe_verifier::batch::{BatchHeader, Block, write_proof_header};
 use zkmoe_verifier::engine::{Challenges, Publics, run};
 use zkmoe_verifier::id::{ModelId, layout, places, tree_of};
 use zkmoe_verifier::olmoe;
-use zkmoe_verifier::relation::{BatchShape, Dims, Fill, Label, Relation, Round};
+use zkmoe_verifier::relation::{BatchShape, Dims, Fill, Relation, Round};
 use zkmoe_verifier::slip::Slip;
-use zkmoe_verifier::verify::{PROTOCOL, draw_points, parameters};
+use zkmoe_verifier::verify::{PROTOCOL, draw_first, draw_points, parameters};
 
 use crate::commitment::{Key, ModelRows, committed_values, model_layout};
 use crate::engine::{
@@ -181,13 +180,7 @@ pub fn prove_trace(
 
     hook.phase("fill the trace");
     let mut witness = fill_trace(model, &relation, trace, &blocks);
-    let unknown = Challenges {
-        beta: K::ZERO,
-        tau: std::collections::BTreeMap::new(),
-        tau2: std::collections::BTreeMap::new(),
-        alpha: K::ZERO,
-        delta: K::ZERO,
-    };
+    let unknown = Challenges::default();
     let publics = Publics {
         header: &id.header,
         dims: &dims,
@@ -222,20 +215,8 @@ pub fn prove_trace(
     channel.digest("first root", &tree1.root());
 
     channel.grind("work before the first challenges", params.grinding.lookup);
-    let beta = channel.challenge("beta");
-    let tau = draw_points(&relation, &dims, Round::First, |n| {
-        channel.challenges("tau", n)
-    });
-    let point = BlockPoint {
-        position: channel.challenges("block point", dims.bits(Label::Position) as usize),
-        fold: channel.challenge("block fold"),
-        cells: channel.challenge("cell powers"),
-    };
-    let first_challenges = Challenges {
-        beta,
-        tau,
-        ..unknown.clone()
-    };
+    let (first_challenges, point) =
+        draw_first(&relation, &dims, |label, n| channel.challenges(label, n));
     let publics = Publics {
         challenges: &first_challenges,
         ..publics

@@ -73,6 +73,28 @@ pub fn draw_points(
         .collect()
 }
 
+/// What is drawn after the first root, in one order for both parties: the challenges of the second round's tensors and
+/// the place where blocks are evaluated. The challenges that are drawn later are zero.
+pub fn draw_first(
+    relation: &Relation,
+    dims: &Dims,
+    mut draw: impl FnMut(&'static str, usize) -> Vec<K>,
+) -> (Challenges, BlockPoint) {
+    let beta: K = draw("beta", 1).into_iter().sum();
+    let tau = draw_points(relation, dims, Round::First, |n| draw("tau", n));
+    let point = BlockPoint {
+        position: draw("block point", dims.bits(Label::Position) as usize),
+        fold: draw("block fold", 1).into_iter().sum(),
+        cells: draw("cell powers", 1).into_iter().sum(),
+    };
+    let challenges = Challenges {
+        beta,
+        tau,
+        ..Challenges::default()
+    };
+    (challenges, point)
+}
+
 /// Checks a proof file against a model id.
 pub fn verify_batch(id: &ModelId, proof: &[u8]) -> Result<Batch, VerifyError> {
     let mut r = Reader::new(proof);
@@ -94,15 +116,7 @@ pub fn verify_batch(id: &ModelId, proof: &[u8]) -> Result<Batch, VerifyError> {
         "work before the first challenges",
         id.params.grinding.lookup,
     )?;
-    let beta = channel.challenge("beta");
-    let tau = draw_points(&relation, &dims, Round::First, |n| {
-        channel.challenges("tau", n)
-    });
-    let point = BlockPoint {
-        position: channel.challenges("block point", dims.bits(Label::Position) as usize),
-        fold: channel.challenge("block fold"),
-        cells: channel.challenge("cell powers"),
-    };
+    let (first, point) = draw_first(&relation, &dims, |label, n| channel.challenges(label, n));
     let root2 = channel.digest("second root")?;
     let tau2 = draw_points(&relation, &dims, Round::Second, |n| {
         channel.challenges("tau2", n)
@@ -110,11 +124,10 @@ pub fn verify_batch(id: &ModelId, proof: &[u8]) -> Result<Batch, VerifyError> {
     channel.grind("work before the lookups", id.params.grinding.lookup)?;
     let (alpha, delta) = (channel.challenge("alpha"), channel.challenge("delta"));
     let challenges = Challenges {
-        beta,
-        tau,
         tau2,
         alpha,
         delta,
+        ..first
     };
     let publics = Publics {
         header: &id.header,

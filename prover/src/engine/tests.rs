@@ -263,10 +263,7 @@ fn fingerprints_are_powers_times_cells() {
     let witness = random_witness(&relation, &dims, &mut t);
     let challenges = Challenges {
         beta: t.challenge("beta"),
-        tau: BTreeMap::new(),
-        tau2: BTreeMap::new(),
-        alpha: K::ZERO,
-        delta: K::ZERO,
+        ..Challenges::default()
     };
     let publics = Publics {
         header: &header,
@@ -302,13 +299,7 @@ fn the_gather_of_expert_outputs_is_the_sum_over_blocks() {
     let relation = olmoe::relation(&header);
     let mut t = Transcript::new("gather");
     let witness = random_witness(&relation, &dims, &mut t);
-    let challenges = Challenges {
-        beta: K::ZERO,
-        tau: BTreeMap::new(),
-        tau2: BTreeMap::new(),
-        alpha: K::ZERO,
-        delta: K::ZERO,
-    };
+    let challenges = Challenges::default();
     let publics = Publics {
         header: &header,
         dims: &dims,

@@ -119,7 +119,7 @@ pub struct TensorClaim<V> {
 }
 
 /// The challenges on which the relation's public functions and points depend.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Challenges {
     /// Base of fingerprints; drawn after the first root.
     pub beta: K,
