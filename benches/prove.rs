@@ -28,7 +28,7 @@ use zkmoe_prover::import::{ImportOptions, import};
 use zkmoe_prover::infer::{forward, generate};
 use zkmoe_prover::model::{Model, random_model};
 use zkmoe_prover::prove::{BatchProof, Hook, Reply, prove};
-use zkmoe_prover::trace::LOAD_MULTIPLE;
+use zkmoe_prover::trace::Padding;
 use zkmoe_verifier::batch::{BatchHeader, read_proof_header};
 use zkmoe_verifier::header::Sizes;
 use zkmoe_verifier::id::ModelId;
@@ -309,7 +309,7 @@ fn forget_peak() {
 fn measure(model: &Model, number: usize) -> Result<(), Failure> {
     let start = Instant::now();
     let params = Params::choose(model.parameters() as usize, BATCHES);
-    let (id, key) = commit(model, params, [3; 32], &|_, _| ());
+    let (id, mut key) = commit(model, params, [3; 32], &|_, _| ());
     let commit = start.elapsed().as_secs_f64();
 
     let start = Instant::now();
@@ -335,9 +335,9 @@ fn measure(model: &Model, number: usize) -> Result<(), Failure> {
     let batch = prove(
         model,
         &id,
-        &key,
+        &mut key,
         &replies,
-        LOAD_MULTIPLE,
+        Padding::default(),
         [9; 32],
         &mut watch,
     )?;
@@ -420,6 +420,7 @@ fn part_of(label: &str) -> &'static str {
         _ if label.starts_with("opening: siblings of") => "paths of opened symbols",
         _ if label.starts_with("opening:") => "rest of the opening",
         _ if label.starts_with("whir") => "WHIR",
+        _ if label.starts_with("pads") => "proof about the pads",
         _ => "roots and blocks",
     }
 }
@@ -539,6 +540,16 @@ fn report(columns: &[(String, Figures)]) {
             f.phases.get(n).map_or_else(String::new, |p| seconds(p.1))
         });
     }
+    // What hiding adds: all that would not be there if values were sent in clear.
+    row("hiding, over the rest of prove", &|f| {
+        let hiding: f64 = f
+            .phases
+            .iter()
+            .filter(|(name, _)| name.contains("pads"))
+            .map(|p| p.1)
+            .sum();
+        format!("{:.1} %", 100.0 * hiding / (f.prove - hiding))
+    });
     row("prove, over forward pass", &|f| times(f.prove / f.forward));
     let optional = |x: Option<f64>| x.map_or_else(|| "not known".to_owned(), seconds);
     row("forward pass, processor", &|f| {

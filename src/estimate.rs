@@ -3,12 +3,11 @@
 //! Nearly all of the cost is linear in three numbers that follow from the lengths of the replies: cells that are
 //! committed, cells that are looked up, and weights. The columns of the code add a part that is fixed by the model. The
 //! relation itself says how many of each there are. Only how the router will spread tokens over experts is unknown; the
-//! estimate assumes that it spreads them evenly.
+//! estimate assumes that it spreads them evenly, but for one expert that is as busy as the busiest usually is.
 
 use serde::Serialize;
 use zkmoe_commit::params::{MAX_ROWS, Params};
-use zkmoe_prover::infer::POSITION_MULTIPLE;
-use zkmoe_prover::trace::DECODED_MULTIPLE;
+use zkmoe_prover::trace::Padding;
 use zkmoe_verifier::batch::{MAX_CELLS, MAX_POSITIONS, MAX_REQUESTS};
 use zkmoe_verifier::header::{Header, Sizes};
 use zkmoe_verifier::olmoe;
@@ -34,6 +33,10 @@ const NANOSECONDS_PER_WEIGHT: f64 = 250.0;
 /// Nanoseconds of all cores together for each column of the code.
 const NANOSECONDS_PER_COLUMN: f64 = 4400.0;
 
+/// How much busier than all experts on average the busiest is: two to three times in batches of the bundled model. It
+/// counts where loads are hidden, since all experts then get its load.
+const BUSIEST: usize = 3;
+
 /// The lengths of one reply, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lengths {
@@ -58,23 +61,27 @@ pub struct Estimate {
     pub seconds: f64,
 }
 
-/// The public shape that a batch has if the router spreads tokens evenly.
-fn even_shape(sizes: &Sizes, replies: &[Lengths], load_multiple: usize) -> BatchShape {
+/// The public shape that a batch has if the router spreads tokens evenly, but for one busy expert.
+fn likely_shape(sizes: &Sizes, replies: &[Lengths], padding: Padding) -> BatchShape {
     let lengths: Vec<usize> = replies
         .iter()
-        .map(|r| (r.prompt + r.response).next_multiple_of(POSITION_MULTIPLE))
+        .map(|r| padding.length(r.prompt + r.response, sizes.max_position_embeddings))
         .collect();
-    let rows = lengths.iter().sum::<usize>() * sizes.num_experts_per_tok;
-    let active = rows.clamp(1, sizes.num_experts);
-    let load = rows.div_ceil(active).next_multiple_of(load_multiple.max(1));
-    let blocks = (0..sizes.num_hidden_layers)
-        .flat_map(|l| (0..active).map(move |e| (l, e, load)))
+    let positions: usize = lengths.iter().sum();
+    let experts = sizes.num_experts;
+    let rows = positions * sizes.num_experts_per_tok;
+    let even = |e: usize| rows / experts + usize::from(e < rows % experts);
+    let mut chosen: Vec<usize> = (0..sizes.num_hidden_layers)
+        .flat_map(|_| (0..experts).map(even))
         .collect();
-    let decoded = replies
+    chosen[0] = (BUSIEST * chosen[0]).min(positions);
+    let blocks = padding
+        .loads
+        .blocks(&chosen, experts, positions)
         .iter()
-        .map(|r| r.response)
-        .sum::<usize>()
-        .next_multiple_of(DECODED_MULTIPLE);
+        .map(|b| (b.layer, b.expert, b.load))
+        .collect();
+    let decoded = padding.decoded(replies.iter().map(|r| r.response).sum());
     BatchShape {
         lengths,
         blocks,
@@ -88,7 +95,7 @@ pub fn estimate(
     params: &Params,
     weights: u64,
     replies: &[Lengths],
-    load_multiple: usize,
+    padding: Padding,
     cores: usize,
 ) -> Result<Estimate, String> {
     if replies.len() > MAX_REQUESTS {
@@ -97,7 +104,7 @@ pub fn estimate(
             replies.len()
         ));
     }
-    let shape = even_shape(&header.sizes, replies, load_multiple);
+    let shape = likely_shape(&header.sizes, replies, padding);
     let positions = shape.lengths.iter().sum();
     if positions > MAX_POSITIONS {
         return Err(format!(
@@ -152,6 +159,7 @@ pub fn estimate(
 mod tests {
     use super::*;
     use zkmoe_prover::model::random_model;
+    use zkmoe_prover::trace::Loads;
 
     fn sizes() -> Sizes {
         Sizes {
@@ -172,7 +180,7 @@ mod tests {
     fn longer_batches_cost_more() {
         let model = random_model(&sizes(), 1);
         let params = Params::choose(model.parameters() as usize, 1);
-        let cost = |n: usize| {
+        let padded = |n: usize, padding| {
             let replies = vec![
                 Lengths {
                     prompt: 3,
@@ -180,28 +188,42 @@ mod tests {
                 };
                 n
             ];
-            estimate(model.header(), &params, model.parameters(), &replies, 8, 2)
+            let (header, weights) = (model.header(), model.parameters());
+            estimate(header, &params, weights, &replies, padding, 2)
         };
+        let cost = |n| padded(n, Padding::default());
         let (one, four) = (cost(1).unwrap(), cost(4).unwrap());
         assert_eq!((one.positions, four.positions), (16, 64));
         assert!(four.cells > one.cells && four.lookups > one.lookups && four.seconds > one.seconds);
         assert!(cost(MAX_REQUESTS + 1).unwrap_err().contains("4096"));
+        let [exact, rounded, hidden] = [Loads::Exact, Loads::Multiple(8), Loads::Hidden]
+            .map(|loads| padded(4, loads.into()).unwrap().cells);
+        assert!(exact < rounded && rounded < hidden);
     }
 
     #[test]
-    fn experts_are_spread_evenly() {
-        let shape = even_shape(
-            &sizes(),
-            &[Lengths {
-                prompt: 3,
+    fn experts_are_spread_evenly_but_for_one() {
+        let shape = |prompt, padding| {
+            let replies = [Lengths {
+                prompt,
                 response: 9,
-            }],
-            8,
-        );
-        assert_eq!(shape.lengths, [16]);
-        // 32 rows over five experts are seven each, rounded up to eight.
-        assert_eq!(shape.blocks.len(), 10);
-        assert!(shape.blocks.iter().all(|b| b.2 == 8));
-        assert_eq!(shape.decoded, 16);
+            }];
+            likely_shape(&sizes(), &replies, padding)
+        };
+        let loads = |shape: &BatchShape| shape.blocks.iter().map(|b| b.2).collect::<Vec<_>>();
+        // 32 rows over five experts are six or seven each; no expert serves more than 16 positions.
+        let exact = shape(3, Loads::Exact.into());
+        assert_eq!((&exact.lengths[..], exact.decoded), (&[16][..], 16));
+        assert_eq!(loads(&exact), [16, 7, 6, 6, 6, 7, 7, 6, 6, 6]);
+        let rounded = shape(3, Padding::default());
+        assert_eq!(loads(&rounded), [16, 8, 8, 8, 8, 8, 8, 8, 8, 8]);
+        assert_eq!(loads(&shape(3, Loads::Hidden.into())), [16; 10]);
+        let powers = Padding {
+            powers_of_two: true,
+            loads: Loads::Hidden,
+        };
+        // 26 positions become 32, with 64 rows over five experts.
+        assert_eq!(shape(17, powers).lengths, [32]);
+        assert_eq!(loads(&shape(17, powers)), [32; 10]);
     }
 }

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use zkmoe_commit::codec::DecodeError;
-use zkmoe_prover::commitment::Key;
 use zkmoe_prover::files::{Mode, write_atomic, write_file};
+use zkmoe_prover::key::{Key, KeyError};
 use zkmoe_prover::model::Model;
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_verifier::id::ModelId;
 
 use crate::failure::Failure;
+use crate::output::note;
 
 /// The largest file that is read as a whole; proofs have a few megabytes.
 const MAX_FILE: u64 = 1 << 28;
@@ -110,11 +111,68 @@ pub fn open_id(path: &Path) -> Result<ModelId, Failure> {
     ModelId::decode(&read(path)?).map_err(|error| undecodable(path, &error, advice))
 }
 
-/// Opens a key.
+/// Refuses a folder that cannot be made or written to. Nothing is made: a command that ends early leaves no folder.
+pub fn check_writable(folder: &Path) -> Result<(), Failure> {
+    let there = folder
+        .ancestors()
+        .map(|path| {
+            if path.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                path
+            }
+        })
+        .find(|path| path.symlink_metadata().is_ok())
+        .unwrap_or(folder);
+    if !there.is_dir() {
+        return Err(Failure::file(there, "is not a folder").advise("choose another folder"));
+    }
+    // A file that never gets its name shows whether there could be one.
+    let cancelled = || io::Error::other("cancelled");
+    let mut writable = false;
+    let probe = write_file(&there.join("probe"), Mode::Private, |_| {
+        writable = true;
+        Err(cancelled())
+    });
+    match probe {
+        Err(error) if !writable => Err(Failure::file(there, error).advise("choose another folder")),
+        _ => Ok(()),
+    }
+}
+
+/// What to do about a key that cannot be used.
+pub fn key_advice(error: &KeyError) -> String {
+    match error {
+        KeyError::InUse(_) => "wait until the other command has ended".to_owned(),
+        KeyError::Restored { last, .. } => format!(
+            "take the newest key; proofs of two copies together may show weights. If the newest is lost, commit again, or \
+             remove {last} at the price of what the lost proofs have shown"
+        ),
+        KeyError::OtherLast(_) => {
+            "the file beside a key has the key's name with `.last` behind it; move it to its own key".to_owned()
+        }
+        KeyError::Spent { .. } => {
+            "`zkmoe rotate` makes a new key and a new id for the same weights; old proofs stay valid".to_owned()
+        }
+        _ => "`zkmoe commit` writes the key beside the model id".to_owned(),
+    }
+}
+
+/// Opens a key and keeps others from using it.
 pub fn open_key(path: &Path) -> Result<Key, Failure> {
-    Key::open(path).map_err(|error| {
-        Failure::new(error).advise("`zkmoe commit` writes the key beside the model id")
-    })
+    let key = Key::open(path).map_err(|error| {
+        let advice = key_advice(&error);
+        Failure::new(error).advise(advice)
+    })?;
+    if key.is_unwatched() {
+        note(format_args!(
+            "warning: {}: the file beside it with its last proof ({}.last) is missing, so a restored copy of the key \
+             would not be noticed; the next proof writes it again",
+            path.display(),
+            path.display()
+        ));
+    }
+    Ok(key)
 }
 
 /// A text from the command line or from a file.

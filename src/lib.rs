@@ -11,8 +11,10 @@ pub mod commands;
 pub mod estimate;
 pub mod failure;
 pub mod input;
+pub mod learned;
 pub mod output;
 pub mod reply;
+pub mod verdict;
 
 pub use zkmoe_commit as commit;
 pub use zkmoe_prover as prover;

@@ -11,12 +11,6 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Stands beside every mention of a proof as long as proofs do not hide what they prove.
-pub const NOT_YET_ZERO_KNOWLEDGE: &str =
-    "NOT YET ZERO-KNOWLEDGE: proofs do not hide weights and the other requests of their batch";
-/// What JSON reports say in their field `zero_knowledge`.
-pub const ZERO_KNOWLEDGE: bool = false;
-
 /// Writes to standard output. A reader who has seen enough and closed the pipe is no error.
 pub fn print(text: impl Display) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();

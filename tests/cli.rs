@@ -3,15 +3,18 @@
 //!
 //! All tests share one folder with a committed model, two replies and their proof.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use zkmoe::prover::commitment::Key;
+use zkmoe::prover::key::{Key, KeyState};
+use zkmoe::prover::model::{Model, Tensor, WeightId};
 use zkmoe::prover::tokenizer::Tokenizer;
 use zkmoe::reply::Reply;
+use zkmoe::verdict::{Certified, How, write_verdict};
 use zkmoe::verifier::id::ModelId;
 use zkmoe::verifier::slip::Slip;
 
@@ -21,6 +24,11 @@ const PROMPTS: [(&str, &str); 2] = [
 ];
 
 fn zkmoe(args: &[&str], stdin: &[u8]) -> Output {
+    // A key is locked while it is used, and most tests share one.
+    static KEYS: Mutex<()> = Mutex::new(());
+    let _turn = args
+        .contains(&"--key")
+        .then(|| KEYS.lock().unwrap_or_else(PoisonError::into_inner));
     let mut child = Command::new(env!("CARGO_BIN_EXE_zkmoe"))
         .args(args)
         .current_dir(folder())
@@ -61,7 +69,7 @@ fn folder() -> &'static Path {
     })
 }
 
-/// The folder with a model, two commitments to it, two replies and their proof.
+/// The folder with a model, two commitments to it of which one is certified, two replies and their proof.
 fn prepared() -> &'static Path {
     static PREPARED: OnceLock<()> = OnceLock::new();
     PREPARED.get_or_init(|| {
@@ -80,7 +88,7 @@ fn prepared() -> &'static Path {
                 "--key",
                 "model.key",
                 "--batches",
-                "4",
+                "8",
             ],
             0,
         );
@@ -102,6 +110,14 @@ fn prepared() -> &'static Path {
             ],
             0,
         );
+        let (out, _) = expect(&certify_args("model.cert"), 0);
+        assert!(
+            out.contains("publish it") && out.contains("ns for each"),
+            "{out}"
+        );
+        println!("{out}");
+        let (out, _) = expect(&verify_model_args("model.id", "model.cert"), 0);
+        assert!(out.starts_with("ACCEPTED "), "{out}");
         for (name, prompt) in PROMPTS {
             let out = format!("{name}.json");
             let (text, _) = expect(
@@ -124,12 +140,22 @@ fn prepared() -> &'static Path {
         }
         let (out, err) = expect(&prove_args(&["story.json", "word.json"], "proofs"), 0);
         assert!(
-            out.contains("NOT YET ZERO-KNOWLEDGE") && out.contains("run the model"),
+            out.contains("batches left") && out.contains("run the model"),
             "{out}"
         );
         assert!(err.contains("Estimate"), "{err}");
     });
     folder()
+}
+
+fn certify_args(out: &str) -> [&str; 8] {
+    let key = ["--key", "model.key", "--id", "model.id", "--out"];
+    let [a, b, c, d, e] = key;
+    ["certify", "model.zkm", a, b, c, d, e, out]
+}
+
+fn verify_model_args<'a>(id: &'a str, cert: &'a str) -> [&'a str; 5] {
+    ["verify-model", "--id", id, "--cert", cert]
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -214,7 +240,7 @@ fn honest_replies_are_accepted() {
         "token for token",
         "batch of 2",
         "limit of 8 tokens",
-        "NOT YET ZERO-KNOWLEDGE",
+        "Weights in range: ",
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }
@@ -222,7 +248,6 @@ fn honest_replies_are_accepted() {
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json["verdict"], "ACCEPTED");
     assert_eq!(json["model_id"], id);
-    assert_eq!(json["zero_knowledge"], false);
     assert!(json["soundness_bits"].as_f64().unwrap() >= 100.0);
     let other = [
         ("--slip", "proofs/word.slip"),
@@ -339,6 +364,159 @@ fn damaged_proofs_are_rejected() {
     verify("empty.proof", &[], 2);
 }
 
+/// A copy of the id, without a verdict beside it.
+fn bare_id(name: &str) -> String {
+    let file = format!("{name}.id");
+    fs::copy(prepared().join("model.id"), folder().join(&file)).unwrap();
+    file
+}
+
+#[test]
+fn nothing_is_accepted_of_a_model_that_is_not_certified() {
+    let folder = prepared();
+    let id = bare_id("bare");
+    let (out, err) = expect(&verify_args(&[("--id", &id)]), 2);
+    assert!(out.is_empty(), "{out}");
+    for part in [
+        "bare.id",
+        "bare.id.certified",
+        "zkmoe verify-model",
+        "--cert",
+    ] {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+    // A certificate may also be checked each time, which leaves no note.
+    let (out, _) = expect(&verify_args(&[("--id", &id), ("--cert", "model.cert")]), 0);
+    assert!(
+        out.starts_with("ACCEPTED ") && out.contains("by model.cert"),
+        "{out}"
+    );
+    assert!(!folder.join("bare.id.certified").exists());
+    // What is rejected needs no certificate.
+    rejected(&[("--id", &id), ("--max-tokens", "9")], "limit");
+
+    let (out, _) = expect(&verify_model_args(&id, "model.cert"), 0);
+    assert!(
+        out.contains("bare.id.certified") && out.contains("in its range"),
+        "{out}"
+    );
+    let (out, _) = expect(&verify_args(&[("--id", &id)]), 0);
+    assert!(out.contains("by bare.id.certified"), "{out}");
+
+    // A note about another id, one that is damaged, and one that a rotation left.
+    let mut note = fs::read(folder.join("bare.id.certified")).unwrap();
+    note[12] ^= 1;
+    fs::write(folder.join("bare.id.certified"), &note).unwrap();
+    let (_, err) = expect(&verify_args(&[("--id", &id)]), 2);
+    assert!(
+        err.contains("bare.id.certified is about another model id"),
+        "{err}"
+    );
+    fs::write(folder.join("bare.id.certified"), &note[..40]).unwrap();
+    let (_, err) = expect(&verify_args(&[("--id", &id)]), 2);
+    assert!(
+        err.contains("bare.id.certified") && err.contains("remove it"),
+        "{err}"
+    );
+    let digest = ModelId::decode(&fs::read(folder.join(&id)).unwrap())
+        .unwrap()
+        .digest();
+    let how = How::Rotation { from: [7; 32] };
+    write_verdict(&folder.join(&id), &digest, &Certified::new(how, 100.5)).unwrap();
+    let (out, _) = expect(&verify_args(&[("--id", &id), ("--json", "")]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["weights"]["shown_by"], "rotation");
+    assert_eq!(json["weights"]["soundness_bits"], 100.5);
+}
+
+#[test]
+fn bad_certificates_are_rejected_and_leave_no_note() {
+    let folder = prepared();
+    let cert = fs::read(folder.join("model.cert")).unwrap();
+    let id = bare_id("picky");
+    let verify = |name: &str, bytes: &[u8], code| {
+        fs::write(folder.join(name), bytes).unwrap();
+        let (out, err) = expect(&verify_model_args(&id, name), code);
+        assert_eq!(code == 1, out.starts_with("REJECTED: "), "{out}");
+        assert_eq!(code == 2, out.is_empty() && err.contains(name), "{err}");
+        let (out, err) = expect(&verify_args(&[("--id", &id), ("--cert", name)]), code);
+        assert_eq!(
+            code == 1,
+            out.starts_with("REJECTED: certificate: "),
+            "{out}"
+        );
+        assert_eq!(code == 2, out.is_empty() && err.contains(name), "{err}");
+    };
+    let flip = |at: usize| {
+        let mut bytes = cert.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    for (n, at) in [12, 44, cert.len() / 2, cert.len() - 1]
+        .into_iter()
+        .enumerate()
+    {
+        verify(&format!("flipped{n}.cert"), &flip(at), 1);
+    }
+    verify("cut.cert", &cert[..cert.len() - 1], 1);
+    verify("long.cert", &[&cert[..], &[0]].concat(), 1);
+    verify("magic.cert", &flip(0), 2);
+    verify("version.cert", &flip(8), 2);
+    verify("empty.cert", &[], 2);
+    assert!(!folder.join("picky.id.certified").exists());
+
+    // A note that cannot be written is no verdict.
+    fs::create_dir_all(folder.join("stuck.id.certified/x")).unwrap();
+    let (out, err) = expect(&verify_model_args(&bare_id("stuck"), "model.cert"), 2);
+    assert!(
+        out.is_empty() && err.contains("stuck.id.certified") && err.contains("--cert"),
+        "{err}"
+    );
+
+    // Of another id.
+    let (out, _) = expect(&verify_model_args("other.id", "model.cert"), 1);
+    assert!(out.starts_with("REJECTED: model id"), "{out}");
+    assert!(!folder.join("other.id.certified").exists());
+    let mut args = verify_model_args("other.id", "model.cert").to_vec();
+    args.push("--json");
+    let (out, _) = expect(&args, 1);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["verdict"], "REJECTED");
+
+    // A bad file takes nothing away from what a good one has shown.
+    let mut args = verify_model_args(&id, "model.cert").to_vec();
+    args.extend(["--json", "--verbose"]);
+    let (out, _) = expect(&args, 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["verdict"], "ACCEPTED");
+    assert!(json["soundness_bits"].as_f64().unwrap() >= 100.0);
+    assert!(json["terms"].as_array().unwrap().len() > 10);
+    let note = fs::read(folder.join("picky.id.certified")).unwrap();
+    expect(&verify_model_args(&id, "cut.cert"), 1);
+    assert_eq!(fs::read(folder.join("picky.id.certified")).unwrap(), note);
+}
+
+#[test]
+fn certificates_are_not_overwritten_and_need_key_and_model() {
+    let folder = prepared();
+    let (_, err) = expect(&certify_args("model.cert"), 2);
+    assert!(err.contains("model.cert: exists"), "{err}");
+    let (_, err) = expect(&certify_args("nowhere/new.cert"), 2);
+    assert!(err.contains("nowhere"), "{err}");
+    for (n, file, reason) in [
+        (3, "other.key", "other.key: is the key of another id"),
+        (5, "other.id", "model.key: is the key of another id"),
+        (1, "missing.zkm", "missing.zkm"),
+        (3, "model.id", "model.id"),
+    ] {
+        let mut args = certify_args("new.cert");
+        args[n] = file;
+        let (_, err) = expect(&args, 2);
+        assert!(err.contains(reason), "{err}");
+    }
+    assert!(!folder.join("new.cert").exists());
+}
+
 #[test]
 fn unusable_files_are_no_verdicts() {
     prepared();
@@ -364,7 +542,7 @@ fn unusable_files_are_no_verdicts() {
 #[test]
 fn keys_are_never_overwritten() {
     let folder = prepared();
-    let before = fs::read(folder.join("model.key")).unwrap();
+    let before = fs::read(folder.join("other.key")).unwrap();
     let (_, err) = expect(
         &[
             "commit",
@@ -372,15 +550,15 @@ fn keys_are_never_overwritten() {
             "--id",
             "new.id",
             "--key",
-            "model.key",
+            "other.key",
         ],
         2,
     );
     assert!(
-        err.contains("model.key: exists; a key is never overwritten"),
+        err.contains("other.key: exists; a key is never overwritten"),
         "{err}"
     );
-    assert_eq!(fs::read(folder.join("model.key")).unwrap(), before);
+    assert_eq!(fs::read(folder.join("other.key")).unwrap(), before);
     expect(
         &[
             "commit",
@@ -394,7 +572,7 @@ fn keys_are_never_overwritten() {
     );
     assert!(!folder.join("new.id").exists() && !folder.join("new.key").exists());
     #[cfg(unix)]
-    for private in ["model.key", "proofs/story.slip"] {
+    for private in ["other.key", "proofs/story.slip"] {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(
             fs::metadata(folder.join(private))
@@ -484,11 +662,14 @@ fn edited_replies_have_no_proof() {
         edit(&mut edited);
         let file = format!("{name}.json");
         edited.save(&folder().join(&file)).unwrap();
-        let (_, err) = expect(&prove_args(&["word.json", &file], name), 2);
+        // A key that proves nothing else.
+        let mut args = prove_args(&["word.json", &file], name);
+        (args[3], args[5]) = ("other.key", "other.id");
+        let (_, err) = expect(&args, 2);
         for part in parts.iter().chain(&[&file[..]]) {
             assert!(err.contains(part), "{part}: {err}");
         }
-        assert!(!folder().join(name).join("batch.proof").exists());
+        assert!(!folder().join(name).exists(), "nothing to write");
     };
     refused(
         "word-changed",
@@ -525,6 +706,357 @@ fn edited_replies_have_no_proof() {
         err.contains("broken.json") && err.contains("`prompt`"),
         "{err}"
     );
+    let (_, err) = expect(&prove_args(&["word.json"], "word.json/out"), 2);
+    assert!(
+        err.contains("word.json: is not a folder"),
+        "refused before the model runs: {err}"
+    );
+    let ledger = KeyState::read(&folder().join("other.key")).unwrap().ledger;
+    assert_eq!(ledger.openings(), 0, "refusals cost no batch");
+}
+
+#[test]
+fn a_key_proves_as_many_batches_as_it_is_for() {
+    let folder = prepared();
+    let commit = [
+        "commit",
+        "model.zkm",
+        "--id",
+        "few.id",
+        "--key",
+        "few.key",
+        "--batches",
+        "2",
+    ];
+    let (out, _) = expect(&commit, 0);
+    for part in [
+        "for 2 batches",
+        "codeword",
+        "positions of a proof",
+        "cheapest",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let args = |out, more: &[&'static str]| {
+        let mut args = prove_args(&["word.json"], out);
+        (args[3], args[5]) = ("few.key", "few.id");
+        [&args[..], more].concat()
+    };
+    let key = folder.join("few.key");
+    let (fresh, about) = (
+        fs::read(&key).unwrap(),
+        expect(&["inspect", "few.key"], 0).0,
+    );
+    assert!(about.contains("nothing was opened yet"), "{about}");
+
+    // While it is in use, others may look at the key and nothing more.
+    let held = Key::open(&key).unwrap();
+    let (_, err) = expect(&args("few1", &[]), 2);
+    assert!(
+        err.contains("few.key: is in use by another process"),
+        "{err}"
+    );
+    expect(&["inspect", "few.key"], 0);
+    drop(held);
+
+    let (out, _) = expect(&args("few1", &["--json"]), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (&json["batches_spent"], &json["batches_left"]),
+        (&1.into(), &1.into())
+    );
+    let one = fs::read(&key).unwrap();
+    let current = hex(&KeyState::read(&key).unwrap().ledger.current());
+    let (about, _) = expect(&["inspect", "few.key"], 0);
+    assert!(
+        about.contains(&current) && about.contains("available"),
+        "{about}"
+    );
+    let (about, _) = expect(&["inspect", "few.key.last", "--json"], 0);
+    assert!(about.contains(&current), "{about}");
+
+    // A restored key proves nothing, unless the file beside it was lost as well; then the last proof tells.
+    fs::write(&key, &fresh).unwrap();
+    let (_, err) = expect(&args("few2", &[]), 2);
+    assert!(
+        err.contains("few.key: is older than the last proof"),
+        "{err}"
+    );
+    let last = fs::read(folder.join("few.key.last")).unwrap();
+    fs::remove_file(folder.join("few.key.last")).unwrap();
+    let (_, err) = expect(&args("few2", &["--last-proof", "few1/batch.proof"]), 2);
+    assert!(
+        err.contains("is not the last proof that it counts"),
+        "{err}"
+    );
+    fs::write(&key, &one).unwrap();
+    let (_, err) = expect(&args("few2", &["--last-proof", "proofs/batch.proof"]), 2);
+    assert!(err.contains("is a proof under another id"), "{err}");
+    let (_, err) = expect(&args("few2", &["--last-proof", "few1/word.slip"]), 2);
+    assert!(
+        err.contains("few1/word.slip: this is not a proof file"),
+        "{err}"
+    );
+    assert!(!folder.join("few2").exists());
+
+    let (out, err) = expect(&args("few2", &["--last-proof", "few1/batch.proof"]), 0);
+    assert!(out.contains("0 of 2 batches left"), "{out}");
+    assert!(err.contains("few.key.last) is missing"), "{err}");
+    let proofs =
+        ["few1", "few2"].map(|out| fs::read(folder.join(out).join("batch.proof")).unwrap());
+    assert!(proofs[0] != proofs[1]);
+
+    // The tail is a power of two and has room for more, but the key was made for two.
+    let id = ModelId::decode(&fs::read(folder.join("few.id")).unwrap()).unwrap();
+    assert!(id.params.batches() > 2);
+    let spent = fs::read(&key).unwrap();
+    let (_, err) = expect(&args("few3", &[]), 2);
+    assert!(
+        err.contains("few.key: all 2 batches of this key are spent")
+            && err.contains("zkmoe rotate"),
+        "{err}"
+    );
+    assert!(!folder.join("few3").exists() && fs::read(&key).unwrap() == spent);
+
+    // A key that is gone leaves its file beside it, which the next key of that name must not inherit.
+    fs::remove_file(&key).unwrap();
+    fs::write(folder.join("few.key.last"), last).unwrap();
+    let mut commit = commit;
+    commit[3] = "few-again.id";
+    let (_, err) = expect(&commit, 2);
+    assert!(err.contains("few.key.last: exists"), "{err}");
+}
+
+/// The arguments that rotate the commitment, after some changes: pairs of an option and its new value.
+fn rotate_args<'a>(model: &'a str, changes: &[(&'a str, &'a str)]) -> Vec<&'a str> {
+    let mut options = [
+        ("--key", "model.key"),
+        ("--id", "model.id"),
+        ("--out-id", "next.id"),
+        ("--out-key", "next.key"),
+        ("--proof", "rotate.proof"),
+    ];
+    for &(option, value) in changes {
+        let entry = options.iter_mut().find(|(name, _)| *name == option);
+        entry.unwrap().1 = value;
+    }
+    let options = options.into_iter().flat_map(|(name, value)| [name, value]);
+    ["rotate", model].into_iter().chain(options).collect()
+}
+
+fn verify_rotation_args<'a>(from: &'a str, to: &'a str, proof: &'a str) -> [&'a str; 7] {
+    [
+        "verify-rotation",
+        "--from",
+        from,
+        "--to",
+        to,
+        "--proof",
+        proof,
+    ]
+}
+
+/// The folder with a rotated commitment, and the report about it.
+fn rotated() -> &'static serde_json::Value {
+    static REPORT: OnceLock<serde_json::Value> = OnceLock::new();
+    REPORT.get_or_init(|| {
+        prepared();
+        let args = [&rotate_args("model.zkm", &[])[..], &["--json"]].concat();
+        let (out, err) = expect(&args, 0);
+        assert!(err.is_empty(), "{err}");
+        serde_json::from_str(&out).unwrap()
+    })
+}
+
+#[test]
+fn a_rotated_commitment_is_accepted_and_proves_replies() {
+    let report = rotated();
+    let folder = folder();
+    let digest = |name: &str| {
+        let id = ModelId::decode(&fs::read(folder.join(name)).unwrap()).unwrap();
+        hex(&id.digest())
+    };
+    assert_eq!(report["from"], digest("model.id"));
+    assert_eq!(report["to"], digest("next.id"));
+    assert_eq!(
+        report["bytes"],
+        fs::metadata(folder.join("rotate.proof")).unwrap().len()
+    );
+    println!("{report:#}");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |name: &str| {
+            fs::metadata(folder.join(name))
+                .unwrap()
+                .permissions()
+                .mode()
+        };
+        assert_eq!(mode("next.key") & 0o777, 0o600);
+    }
+    let args = verify_rotation_args("model.id", "next.id", "rotate.proof");
+    let (out, _) = expect(&args, 0);
+    assert!(
+        out.starts_with("ACCEPTED ") && out.contains(&digest("next.id")),
+        "{out}"
+    );
+    let (out, _) = expect(&[&args[..], &["--verbose"]].concat(), 0);
+    assert!(out.contains("rotation: points of the tensors"), "{out}");
+    let (out, _) = expect(&[&args[..], &["--json"]].concat(), 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["verdict"], "ACCEPTED");
+    assert_eq!(json["certified"], "next.id.certified");
+    assert_eq!(json["from"], digest("model.id"));
+    assert!(json["soundness_bits"].as_f64().unwrap() >= 100.0);
+
+    let args = [
+        "prove",
+        "model.zkm",
+        "--key",
+        "next.key",
+        "--id",
+        "next.id",
+        "story.json",
+        "--out",
+        "rotated",
+    ];
+    expect(&args, 0);
+    let files = [
+        ("--id", "next.id"),
+        ("--proof", "rotated/batch.proof"),
+        ("--slip", "rotated/story.slip"),
+    ];
+    let (out, _) = expect(&verify_args(&files), 0);
+    assert!(out.contains(&digest("next.id")), "{out}");
+    rejected(
+        &[("--proof", files[1].1), ("--slip", files[2].1)],
+        "model id",
+    );
+}
+
+#[test]
+fn other_ids_and_damaged_rotations_are_rejected() {
+    rotated();
+    let folder = folder();
+    let rejected = |from: &str, to: &str, proof: &str, reason: &str| {
+        let (out, _) = expect(&verify_rotation_args(from, to, proof), 1);
+        assert!(
+            out.starts_with("REJECTED: ") && out.contains(reason),
+            "{out}"
+        );
+    };
+    rejected(
+        "next.id",
+        "model.id",
+        "rotate.proof",
+        "from the new id to the old one",
+    );
+    rejected("model.id", "other.id", "rotate.proof", "model ids");
+    rejected("other.id", "next.id", "rotate.proof", "model ids");
+    rejected("model.id", "model.id", "rotate.proof", "model ids");
+    let proof = fs::read(folder.join("rotate.proof")).unwrap();
+    let write = |name: &'static str, bytes: &[u8]| {
+        fs::write(folder.join(name), bytes).unwrap();
+        name
+    };
+    let mut flipped = proof.clone();
+    flipped[proof.len() / 2] ^= 1;
+    rejected("model.id", "next.id", write("r1.proof", &flipped), "");
+    let cut = write("r2.proof", &proof[..proof.len() - 1]);
+    rejected("model.id", "next.id", cut, "malformed");
+    let long = write("r3.proof", &[&proof[..], &[0]].concat());
+    rejected("model.id", "next.id", long, "malformed");
+    flipped[0] ^= 1;
+    write("r4.proof", &flipped);
+    for (from, to, proof, named) in [
+        ("model.id", "next.id", "r4.proof", "r4.proof"),
+        (
+            "model.id",
+            "next.id",
+            "proofs/batch.proof",
+            "proofs/batch.proof",
+        ),
+        ("model.id", "next.id", "missing", "missing"),
+        ("missing", "next.id", "rotate.proof", "missing"),
+        ("model.id", "next.key", "rotate.proof", "next.key"),
+    ] {
+        let (out, err) = expect(&verify_rotation_args(from, to, proof), 2);
+        assert!(out.is_empty() && err.contains(named), "{out}{err}");
+    }
+}
+
+#[test]
+fn rotations_that_would_fail_write_nothing() {
+    let folder = prepared();
+    let refused = |model: &str, changes: &[(&str, &str)], reason: &str| {
+        let outputs = [
+            ("--out-id", "no.id"),
+            ("--out-key", "no.key"),
+            ("--proof", "no.proof"),
+        ];
+        let changes = [&outputs[..], changes].concat();
+        let (out, err) = expect(&rotate_args(model, &changes), 2);
+        assert!(out.is_empty() && err.contains(reason), "{out}{err}");
+        for (_, file) in outputs {
+            assert!(!folder.join(file).exists(), "{file}");
+        }
+    };
+    let model = Model::open(&folder.join("model.zkm")).unwrap();
+    let mut parts: Vec<Tensor> = WeightId::ALL
+        .iter()
+        .map(|&id| Tensor {
+            values: model.values(id).to_vec(),
+            multipliers: model.multipliers(id).to_vec(),
+        })
+        .collect();
+    let last = parts[11].values.last_mut().unwrap();
+    *last = i8::from(*last == 0);
+    Model::from_parts(
+        model.header().clone(),
+        parts,
+        model.tokenizer_json().to_vec(),
+    )
+    .unwrap()
+    .save(&folder.join("edited.zkm"))
+    .unwrap();
+    refused(
+        "edited.zkm",
+        &[("--key", "other.key"), ("--id", "other.id")],
+        "edited.zkm: does not have the weights that other.key was made from",
+    );
+    refused(
+        "model.zkm",
+        &[("--key", "other.key")],
+        "other.key: is the key of another id",
+    );
+    refused(
+        "model.zkm",
+        &[("--id", "other.id")],
+        "model.key: is the key of another id",
+    );
+    refused("missing.zkm", &[], "missing.zkm");
+    // Names are looked at before anything is read.
+    refused(
+        "missing.zkm",
+        &[("--out-id", "model.id")],
+        "model.id: exists",
+    );
+    refused(
+        "missing.zkm",
+        &[("--out-key", "model.key")],
+        "model.key: exists; a key is never overwritten",
+    );
+    refused(
+        "missing.zkm",
+        &[("--proof", "model.zkm")],
+        "model.zkm: exists",
+    );
+    refused(
+        "missing.zkm",
+        &[("--proof", "./no.id")],
+        "./no.id: cannot be two",
+    );
+    refused("missing.zkm", &[("--out-key", "nowhere/no.key")], "nowhere");
 }
 
 #[test]
@@ -575,14 +1107,16 @@ fn prompts_are_read_from_everywhere() {
 #[test]
 fn every_file_can_be_inspected() {
     let folder = prepared();
-    let key = Key::open(&folder.join("model.key")).unwrap();
+    let key = Key::decode(&fs::read(folder.join("model.key")).unwrap()).unwrap();
     let (slip, _) = forged_slips();
-    let secrets = [hex(&key.seed), hex(&slip.salt)];
+    let secrets = [hex(&key.seed()), hex(&slip.salt)];
     let checkpoint = concat!(env!("CARGO_MANIFEST_DIR"), "/data/olmoe-tiny");
     for (file, kind) in [
         ("model.zkm", "integer model"),
         ("model.id", "model id"),
         ("model.key", "key"),
+        ("model.cert", "certificate of a model"),
+        ("model.id.certified", "note of a verified model"),
         ("proofs/batch.proof", "proof of a batch"),
         ("proofs/story.slip", "slip of one reply"),
         ("story.json", "reply"),
@@ -596,16 +1130,127 @@ fn every_file_can_be_inspected() {
             assert!(!out.contains(secret) && !json.contains(secret), "{file}");
         }
     }
-    let (out, _) = expect(&["inspect", "proofs/batch.proof", "--id", "model.id"], 0);
-    assert!(
-        out.contains("padded lengths") && out.contains("NOT YET ZERO-KNOWLEDGE"),
-        "{out}"
-    );
     let (_, err) = expect(&["inspect", "proofs/batch.proof", "--id", "other.id"], 2);
     assert!(err.contains("is about model"), "{err}");
-    expect(&["inspect", "story.txt"], 2);
+    for file in ["story.txt", "broken-kind.json", "empty"] {
+        if file != "story.txt" {
+            let text = if file == "empty" { "" } else { r#"{"a": 1}"# };
+            fs::write(folder.join(file), text).unwrap();
+        }
+        let (out, err) = expect(&["inspect", file], 2);
+        assert!(out.is_empty(), "{out}");
+        for part in [
+            file,
+            "is of no kind that is known",
+            "model ids (.id)",
+            "replies (.json)",
+        ] {
+            assert!(err.contains(part), "{part}: {err}");
+        }
+    }
     let (out, _) = expect(&["relation", "--id", "model.id"], 0);
     assert!(out.contains("Constraints: zero at every index"), "{out}");
+}
+
+/// What `inspect` lists about a proof: the text, and the JSON list by name.
+fn learned(proof: &str) -> (String, BTreeMap<String, serde_json::Value>) {
+    let args = ["inspect", proof, "--id", "model.id"];
+    let (text, _) = expect(&args, 0);
+    assert!(
+        text.contains("What a stranger learns from this proof:")
+            && text.contains("Nothing else in the file is public"),
+        "{text}"
+    );
+    let (json, _) = expect(&[&args[..], &["--json"]].concat(), 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let list = json["learned"].as_array().unwrap();
+    let by_name = list
+        .iter()
+        .map(|entry| {
+            assert_eq!(entry.as_object().unwrap().len(), 2, "{entry}");
+            let what = entry["what"].as_str().unwrap().to_owned();
+            assert!(text.contains(&what), "{what}: {text}");
+            (what, entry["value"].clone())
+        })
+        .collect();
+    (text, by_name)
+}
+
+#[test]
+fn a_stranger_learns_what_inspect_lists() {
+    let folder = prepared();
+    let (text, list) = learned("proofs/batch.proof");
+    let id = ModelId::decode(&fs::read(folder.join("model.id")).unwrap()).unwrap();
+    let experts = id.header.sizes.num_hidden_layers * id.header.sizes.num_experts;
+    let bytes = fs::metadata(folder.join("proofs/batch.proof"))
+        .unwrap()
+        .len();
+    assert_eq!(list["model id"], hex(&id.digest()));
+    assert_eq!(list["requests"], 2);
+    assert_eq!(list["bytes"], bytes);
+    assert_eq!(list["experts that took part"], experts);
+    let loads = list["padded loads of experts"].as_array().unwrap();
+    assert_eq!(loads.len(), experts);
+    assert!(loads.iter().all(|l| l[2].as_u64().unwrap() % 8 == 0));
+    let lengths: Vec<usize> = PROMPTS
+        .map(|(name, _)| {
+            let reply = reply(name);
+            (reply.prompt_ids.len() + reply.response_ids.len()).next_multiple_of(8)
+        })
+        .to_vec();
+    assert_eq!(
+        list["padded lengths of all requests"],
+        serde_json::json!(lengths)
+    );
+    assert_eq!(list["hashes of all requests"].as_array().unwrap().len(), 2);
+    assert!(text.contains("so it does not show which of them tokens used"));
+    // Nothing of the replies is among it.
+    for (name, prompt) in PROMPTS {
+        assert!(!text.contains(prompt) && !text.contains(&reply(name).response));
+    }
+}
+
+#[test]
+fn options_round_the_public_sizes_up() {
+    prepared();
+    let prove = |out: &str, options: &[&str]| {
+        expect(
+            &[&prove_args(&["story.json"], out)[..], options].concat(),
+            0,
+        );
+        let proof = format!("{out}/batch.proof");
+        let slip = format!("{out}/story.slip");
+        let (verdict, _) = expect(&verify_args(&[("--proof", &proof), ("--slip", &slip)]), 0);
+        assert!(verdict.starts_with("ACCEPTED"), "{verdict}");
+        learned(&proof)
+    };
+    let (text, list) = prove("hidden", &["--pad-lengths", "--hide-loads"]);
+    assert!(text.contains("a single number"), "{text}");
+    assert!(!text.contains("a guess that comes true"), "{text}");
+    let length = list["padded lengths of all requests"][0].as_u64().unwrap();
+    assert!(length.is_power_of_two());
+
+    let (text, list) = prove("exact", &["--exact-loads"]);
+    assert!(text.contains("a guess that comes true") && text.contains("no rounding shows"));
+    let loads = list["padded loads of experts"].as_array().unwrap();
+    let rows: u64 = loads.iter().map(|l| l[2].as_u64().unwrap()).sum();
+    let id = ModelId::decode(&fs::read(folder().join("model.id")).unwrap()).unwrap();
+    let each = (id.header.sizes.num_hidden_layers * id.header.sizes.num_experts_per_tok) as u64;
+    let length = list["padded lengths of all requests"][0].as_u64().unwrap();
+    assert_eq!(rows, length * each);
+
+    for pair in [
+        &["--exact-loads", "--hide-loads"][..],
+        &["--exact-loads", "--load-multiple", "8"],
+        &["--hide-loads", "--load-multiple", "4"],
+        &["--load-multiple", "0"],
+        &["--load-multiple", "1025"],
+    ] {
+        let args = [&prove_args(&["story.json"], "none")[..], pair].concat();
+        let (_, err) = expect(&args, 2);
+        assert!(err.contains("--help"), "{pair:?}: {err}");
+        assert!(!folder().join("none").exists());
+    }
 }
 
 #[test]
@@ -683,13 +1328,34 @@ fn usage_errors_are_refusals() {
     }
     let (out, _) = expect(&["--help"], 0);
     assert!(
-        ["import", "commit", "run", "prove", "verify"]
-            .iter()
-            .all(|c| out.contains(&format!("zkmoe {c}"))),
+        [
+            "import",
+            "commit",
+            "certify",
+            "run",
+            "prove",
+            "verify-model",
+            "verify",
+            "rotate",
+            "verify-rotation"
+        ]
+        .iter()
+        .all(|c| out.contains(&format!("zkmoe {c}"))),
         "{out}"
     );
     for command in [
-        "import", "commit", "run", "prove", "verify", "inspect", "relation", "demo",
+        "import",
+        "commit",
+        "certify",
+        "run",
+        "prove",
+        "verify-model",
+        "verify",
+        "rotate",
+        "verify-rotation",
+        "inspect",
+        "relation",
+        "demo",
     ] {
         let (out, _) = expect(&[command, "--help"], 0);
         assert!(out.contains("Example"), "{out}");

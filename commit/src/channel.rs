@@ -1,18 +1,23 @@
 //! The one place through which prover and verifier exchange messages.
 //!
-//! Both halves keep the same transcript. Values that depend on the witness travel as *hidden* messages: the verifier
-//! receives them as [`Hidden`], on which it can only compute affine combinations, name products and assert zeros.
-//! So the way in which hidden values are masked, and the argument that the assertions hold for what lies behind the
-//! masks, can be exchanged here without touching a gadget, the relation or a sub-protocol.
+//! Both halves keep the same transcript. Values that depend on the witness travel as *hidden* messages: the prover adds
+//! to each a pad, a uniform element that it committed to before any challenge and uses once. The verifier holds such a
+//! value as [`Hidden`], an affine form in the pads, on which it can compute affine combinations, name products and demand
+//! zeros. Nothing is decided by that: the demands pile up in a [`System`], and a proof about the pads
+//! ([`crate::ligero`]) shows at the end that all of them hold. No gadget, relation or sub-protocol knows about pads.
 //!
 //! A proof is the bare concatenation of the messages. Its structure follows from public headers, so it holds no
 //! lengths, and a reader that knows the headers knows every size before it reads.
 
+use crate::affine::{Affine, System, Variable};
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::field::{F, K};
 use crate::transcript::Transcript;
 use ark_ff::{AdditiveGroup, Field};
-use core::ops::{Add, AddAssign, Mul, Neg, Sub};
+use std::borrow::Cow;
+
+/// A value that the verifier may combine but not see.
+pub type Hidden = Affine;
 
 /// Why a proof was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,52 +37,87 @@ impl Reject {
     }
 }
 
-/// A value that the verifier may combine but not see: an affine form in what the prover sent.
-#[derive(Debug, Clone, Copy)]
-pub struct Hidden(K);
-
-impl Hidden {
-    /// A value that both sides know.
-    pub const fn public(x: K) -> Self {
-        Self(x)
-    }
-    /// Zero.
-    pub const ZERO: Self = Self(K::ZERO);
+/// Where challenges come from. A verdict means something under [`Transcript`] alone; simulators and
+/// controls of tests have others.
+pub trait Oracle: Send + Sync {
+    /// Makes everything that follows depend on `data`.
+    fn absorb(&mut self, label: &str, data: &[u8]);
+    /// `n` uniform elements of `K`.
+    fn challenges(&mut self, label: &str, n: usize) -> Vec<K>;
+    /// `n` distinct uniform positions below `2^log_size`, ascending.
+    fn positions(&mut self, label: &str, n: usize, log_size: u32) -> Vec<usize>;
+    /// Whether `nonce` is a proof of `bits` bits of work on the present state.
+    fn accepts(&self, label: &str, bits: u32, nonce: u64) -> bool;
 }
 
-impl Add for Hidden {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+impl Oracle for Transcript {
+    fn absorb(&mut self, label: &str, data: &[u8]) {
+        Self::absorb(self, label, data);
+    }
+    fn challenges(&mut self, label: &str, n: usize) -> Vec<K> {
+        Self::challenges(self, label, n)
+    }
+    fn positions(&mut self, label: &str, n: usize, log_size: u32) -> Vec<usize> {
+        Self::positions(self, label, n, log_size)
+    }
+    fn accepts(&self, label: &str, bits: u32, nonce: u64) -> bool {
+        Self::accepts(self, label, bits, nonce)
     }
 }
-impl AddAssign for Hidden {
-    fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+
+/// Where a verifier's messages come from: the bytes of a proof, or something that makes them up.
+pub trait Source {
+    /// The next message; `bytes` is its length.
+    fn message(&mut self, label: &'static str, bytes: usize) -> Result<Cow<'_, [u8]>, DecodeError>;
+    /// Refuses messages that nobody asked for.
+    fn finish(&mut self) -> Result<(), DecodeError>;
+}
+
+impl Source for Reader<'_> {
+    fn message(&mut self, label: &'static str, bytes: usize) -> Result<Cow<'_, [u8]>, DecodeError> {
+        self.raw(bytes, label).map(Cow::Borrowed)
+    }
+    fn finish(&mut self) -> Result<(), DecodeError> {
+        self.clone().finish()
     }
 }
-impl Sub for Hidden {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
+
+/// The oracle of a rehearsal: challenges as different from each other as true ones, since equal claims are
+/// proved once, and all work accepted.
+struct Rehearsal(Transcript);
+
+impl Oracle for Rehearsal {
+    fn absorb(&mut self, label: &str, data: &[u8]) {
+        self.0.absorb(label, data);
+    }
+    fn challenges(&mut self, label: &str, n: usize) -> Vec<K> {
+        self.0.challenges(label, n)
+    }
+    fn positions(&mut self, label: &str, n: usize, log_size: u32) -> Vec<usize> {
+        self.0.positions(label, n, log_size)
+    }
+    fn accepts(&self, _: &str, _: u32, _: u64) -> bool {
+        true
     }
 }
-impl Neg for Hidden {
-    type Output = Self;
-    fn neg(self) -> Self {
-        Self(-self.0)
+
+/// Messages of a rehearsal: zeros.
+struct Blank;
+
+impl Source for Blank {
+    fn message(&mut self, _: &'static str, bytes: usize) -> Result<Cow<'_, [u8]>, DecodeError> {
+        Ok(Cow::Owned(vec![0; bytes]))
     }
-}
-impl Mul<K> for Hidden {
-    type Output = Self;
-    fn mul(self, scalar: K) -> Self {
-        Self(self.0 * scalar)
+    fn finish(&mut self) -> Result<(), DecodeError> {
+        Ok(())
     }
 }
 
 /// The prover's end.
 pub struct ProverChannel {
-    transcript: Transcript,
+    transcript: Box<dyn Oracle>,
+    pads: Vec<K>,
+    used: usize,
     proof: Writer,
     sizes: Vec<(&'static str, usize)>,
 }
@@ -85,13 +125,30 @@ pub struct ProverChannel {
 impl ProverChannel {
     /// Starts a proof; `parameters` is everything public that fixes the protocol.
     pub fn new(protocol: &str, parameters: &[u8]) -> Self {
-        let mut transcript = Transcript::new(protocol);
-        transcript.absorb("parameters", parameters);
+        Self::under(Box::new(Transcript::new(protocol)), parameters)
+    }
+
+    /// As [`ProverChannel::new`], with challenges from elsewhere.
+    pub fn under(mut oracle: Box<dyn Oracle>, parameters: &[u8]) -> Self {
+        oracle.absorb("parameters", parameters);
         Self {
-            transcript,
+            transcript: oracle,
+            pads: Vec::new(),
+            used: 0,
             proof: Writer::new(),
             sizes: Vec::new(),
         }
+    }
+
+    /// Gives the pads for all hidden messages that follow. They have to be committed to and fresh.
+    pub fn set_pads(&mut self, pads: Vec<K>) {
+        self.pads = pads;
+        self.used = 0;
+    }
+
+    /// How many pads were used.
+    pub fn used_pads(&self) -> usize {
+        self.used
     }
 
     fn send(&mut self, label: &'static str, write: impl FnOnce(&mut Writer)) {
@@ -109,13 +166,20 @@ impl ProverChannel {
     pub fn absorb(&mut self, label: &'static str, data: &[u8]) {
         self.transcript.absorb(label, data);
     }
-    /// Sends values that depend on the witness.
+    /// Sends values that depend on the witness, each behind a pad of its own.
+    ///
+    /// # Panics
+    /// If there are not as many pads: a value is never sent without one.
     pub fn hidden(&mut self, label: &'static str, values: &[K]) {
-        self.send(label, |w| values.iter().for_each(|&x| w.k(x)));
-    }
-    /// Names the product of two hidden values; the verifier's twin is [`VerifierChannel::product`].
-    pub fn product(&mut self, a: K, b: K) -> K {
-        a * b
+        let end = self.used + values.len();
+        assert!(end <= self.pads.len(), "more hidden values than pads");
+        let padded: Vec<K> = values
+            .iter()
+            .zip(&self.pads[self.used..end])
+            .map(|(&x, &pad)| x + pad)
+            .collect();
+        self.used = end;
+        self.clear(label, &padded);
     }
     /// Sends values that may be seen.
     pub fn clear(&mut self, label: &'static str, values: &[K]) {
@@ -135,7 +199,7 @@ impl ProverChannel {
     }
     /// One challenge.
     pub fn challenge(&mut self, label: &'static str) -> K {
-        self.transcript.challenge(label)
+        one(&mut *self.transcript, label)
     }
     /// Several challenges.
     pub fn challenges(&mut self, label: &'static str, n: usize) -> Vec<K> {
@@ -147,8 +211,12 @@ impl ProverChannel {
     }
     /// Does `bits` bits of work, so that a challenge drawn next costs that much to draw again.
     pub fn grind(&mut self, label: &'static str, bits: u32) {
-        let nonce = find_nonce(&self.transcript, label, bits);
+        let nonce = find_nonce(&*self.transcript, label, bits);
         self.send(label, |w| w.u64(nonce));
+    }
+    /// The messages so far.
+    pub fn sent(&self) -> &[u8] {
+        &self.proof.bytes
     }
     /// The proof.
     pub fn finish(self) -> Vec<u8> {
@@ -161,7 +229,7 @@ impl ProverChannel {
 }
 
 #[cfg(feature = "prove")]
-fn find_nonce(transcript: &Transcript, label: &str, bits: u32) -> u64 {
+fn find_nonce(transcript: &dyn Oracle, label: &str, bits: u32) -> u64 {
     use rayon::prelude::*;
     // Batches keep the result the smallest nonce whatever the number of threads.
     (0u64..)
@@ -174,7 +242,11 @@ fn find_nonce(transcript: &Transcript, label: &str, bits: u32) -> u64 {
 }
 
 #[cfg(not(feature = "prove"))]
-fn find_nonce(transcript: &Transcript, label: &str, bits: u32) -> u64 {
+#[allow(
+    clippy::maybe_infinite_iter,
+    reason = "one nonce in 2^bits is accepted"
+)]
+fn find_nonce(transcript: &dyn Oracle, label: &str, bits: u32) -> u64 {
     (0u64..)
         .find(|&nonce| transcript.accepts(label, bits, nonce))
         .unwrap_or_default()
@@ -182,19 +254,41 @@ fn find_nonce(transcript: &Transcript, label: &str, bits: u32) -> u64 {
 
 /// The verifier's end.
 pub struct VerifierChannel<'a> {
-    transcript: Transcript,
-    proof: Reader<'a>,
+    transcript: Box<dyn Oracle + 'a>,
+    proof: Box<dyn Source + 'a>,
+    system: System,
+}
+
+fn one(oracle: &mut dyn Oracle, label: &str) -> K {
+    oracle.challenges(label, 1).into_iter().sum()
 }
 
 impl<'a> VerifierChannel<'a> {
     /// Starts reading a proof; the arguments as for [`ProverChannel::new`].
     pub fn new(protocol: &str, parameters: &[u8], proof: &'a [u8]) -> Self {
-        let mut transcript = Transcript::new(protocol);
-        transcript.absorb("parameters", parameters);
+        let oracle = Box::new(Transcript::new(protocol));
+        Self::under(oracle, parameters, Box::new(Reader::new(proof)))
+    }
+
+    /// As [`VerifierChannel::new`], with challenges and messages from elsewhere.
+    pub fn under(
+        mut oracle: Box<dyn Oracle + 'a>,
+        parameters: &[u8],
+        messages: Box<dyn Source + 'a>,
+    ) -> Self {
+        oracle.absorb("parameters", parameters);
         Self {
-            transcript,
-            proof: Reader::new(proof),
+            transcript: oracle,
+            proof: messages,
+            system: System::default(),
         }
+    }
+
+    /// A channel on which the verifier's steps can be walked through, to learn how many hidden values and products they
+    /// have. Its messages are zeros, so a check in clear may fail.
+    pub fn rehearsal() -> Self {
+        let oracle = Rehearsal(Transcript::new("rehearsal"));
+        Self::under(Box::new(oracle), &[], Box::new(Blank))
     }
 
     fn receive<T>(
@@ -202,12 +296,14 @@ impl<'a> VerifierChannel<'a> {
         label: &'static str,
         n: usize,
         size: usize,
-        item: impl FnMut(&mut Reader<'a>) -> Result<T, DecodeError>,
+        item: impl FnMut(&mut Reader<'_>) -> Result<T, DecodeError>,
     ) -> Result<Vec<T>, Reject> {
-        let mut sent = self.proof.clone();
-        let values = self.proof.many(n, size, label, item)?;
-        self.transcript.absorb(label, sent.raw(n * size, label)?);
-        Ok(values)
+        let bytes = n
+            .checked_mul(size)
+            .ok_or(DecodeError::Truncated(label))
+            .and_then(|bytes| self.proof.message(label, bytes))?;
+        self.transcript.absorb(label, &bytes);
+        Ok(Reader::new(&bytes).many(n, size, label, item)?)
     }
 
     /// The twin of [`ProverChannel::absorb`].
@@ -216,23 +312,50 @@ impl<'a> VerifierChannel<'a> {
     }
     /// Receives `n` hidden values.
     pub fn hidden(&mut self, label: &'static str, n: usize) -> Result<Vec<Hidden>, Reject> {
-        self.receive(label, n, 16, |r| r.k(label).map(Hidden))
+        let sent = self.clear(label, n)?;
+        let first = self.system.pads;
+        self.system.pads += n;
+        let forms = sent.into_iter().zip(first..).map(|(sent, pad)| Affine {
+            constant: sent,
+            terms: vec![(Variable::Pad(pad as u32), -K::ONE)],
+        });
+        Ok(forms.collect())
     }
     /// The product of two hidden values, as a new hidden value.
     pub fn product(&mut self, a: Hidden, b: Hidden) -> Hidden {
-        Hidden(a.0 * b.0)
+        match (a.known(), b.known()) {
+            (Some(x), _) => b * x,
+            (_, Some(x)) => a * x,
+            _ => {
+                let n = self.system.products.len();
+                self.system.products.push([a, b]);
+                Hidden::variable(Variable::Result(n as u32), K::ONE)
+            }
+        }
     }
-    /// Demands that a hidden value is zero; `check` names what it means if it is not.
+    /// Demands that a hidden value is zero; `check` names what it means if it is not. Only a value without pads is
+    /// judged at once.
     pub fn assert_zero(
         &mut self,
         value: Hidden,
         check: impl FnOnce() -> String,
     ) -> Result<(), Reject> {
-        if value.0 == K::ZERO {
-            Ok(())
-        } else {
-            Err(Reject::Check(check()))
+        match value.known() {
+            Some(x) if x == K::ZERO => Ok(()),
+            Some(_) => Err(Reject::Check(check())),
+            None => {
+                self.system.zeros.push((check(), value));
+                Ok(())
+            }
         }
+    }
+    /// How many hidden values and how many of their products there were so far.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.system.pads, self.system.products.len())
+    }
+    /// Takes all demands on hidden values, which the caller has to see proved.
+    pub fn take_system(&mut self) -> System {
+        core::mem::take(&mut self.system)
     }
     /// Receives `n` values in clear.
     pub fn clear(&mut self, label: &'static str, n: usize) -> Result<Vec<K>, Reject> {
@@ -255,7 +378,7 @@ impl<'a> VerifierChannel<'a> {
     }
     /// One challenge.
     pub fn challenge(&mut self, label: &'static str) -> K {
-        self.transcript.challenge(label)
+        one(&mut *self.transcript, label)
     }
     /// Several challenges.
     pub fn challenges(&mut self, label: &'static str, n: usize) -> Vec<K> {
@@ -267,16 +390,22 @@ impl<'a> VerifierChannel<'a> {
     }
     /// Checks the work that [`ProverChannel::grind`] did.
     pub fn grind(&mut self, label: &'static str, bits: u32) -> Result<(), Reject> {
-        let before = self.transcript.clone();
-        let nonce = self.receive(label, 1, 8, |r| r.u64(label))?;
-        if nonce.iter().all(|&n| before.accepts(label, bits, n)) {
+        let nonce = self.proof.message(label, 8)?.into_owned();
+        let accepted = Reader::new(&nonce)
+            .u64(label)
+            .map(|n| self.transcript.accepts(label, bits, n))?;
+        self.transcript.absorb(label, &nonce);
+        if accepted {
             Ok(())
         } else {
             Err(Reject::check(format!("proof of work: {label}")))
         }
     }
-    /// Refuses bytes after the last message.
-    pub fn finish(self) -> Result<(), Reject> {
+    /// Refuses bytes after the last message, and demands that nobody took.
+    pub fn finish(mut self) -> Result<(), Reject> {
+        if !self.system.zeros.is_empty() {
+            return Err(Reject::check("demands on hidden values were not proved"));
+        }
         Ok(self.proof.finish()?)
     }
 }
@@ -297,6 +426,8 @@ mod tests {
     fn both_ends_draw_the_same_challenges() {
         let values = [lift(from_i64(5)), lift(from_i64(-7))];
         let mut p = ProverChannel::new("test", b"params");
+        let pads = [11, 13].map(|x| lift(from_i64(x)));
+        p.set_pads(pads.to_vec());
         p.hidden("values", &values);
         p.digest("root", &[3; 32]);
         p.grind("work", 6);
@@ -308,12 +439,64 @@ mod tests {
         assert_eq!(v.digest("root").unwrap(), [3; 32]);
         v.grind("work", 6).unwrap();
         assert_eq!(v.challenge("c"), c);
-        let sum = hidden[0] + hidden[1] + Hidden::public(lift(from_i64(2)));
+        let [five, minus_seven] = &hidden[..] else {
+            panic!("two values")
+        };
+        let number = |x: i64| Hidden::public(lift(from_i64(x)));
+        let sum = five.clone() + minus_seven.clone() + number(2);
         v.assert_zero(sum, || "sum".into()).unwrap();
-        let product = v.product(hidden[0], hidden[1]);
+        let product = v.product(five.clone(), minus_seven.clone());
+        let square = v.product(product.clone(), product.clone());
+        v.assert_zero(square - number(35 * 35), || "square".into())
+            .unwrap();
+        assert_eq!(v.counts(), (2, 2));
+        v.assert_zero(product, || "product".into()).unwrap();
+        assert_eq!(v.assert_zero(number(0), || "zero".into()), Ok(()));
         assert_eq!(
-            v.assert_zero(product, || "product".into()),
-            Err(Reject::check("product"))
+            v.assert_zero(number(1), || "one".into()),
+            Err(Reject::check("one"))
+        );
+        let system = v.take_system();
+        assert_eq!(system.zeros.len(), 3);
+        assert_eq!(system.violated(&pads), Some("product"));
+        assert_eq!(system.violated(&[pads[0], K::ONE]), Some("sum"));
+        v.finish().unwrap();
+    }
+
+    #[test]
+    fn demands_that_nobody_proves_are_refused() {
+        let mut p = ProverChannel::new("test", b"");
+        p.set_pads(vec![K::ONE]);
+        p.hidden("x", &[K::ZERO]);
+        let proof = p.finish();
+        let mut v = VerifierChannel::new("test", b"", &proof);
+        let x = v.hidden("x", 1).unwrap().remove(0);
+        v.assert_zero(x, || "x".into()).unwrap();
+        assert!(v.finish().is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "more hidden values than pads")]
+    fn nothing_hidden_is_sent_without_a_pad() {
+        let mut p = ProverChannel::new("test", b"");
+        p.set_pads(vec![K::ONE]);
+        p.hidden("x", &[K::ZERO, K::ZERO]);
+    }
+
+    #[test]
+    fn a_rehearsal_counts() {
+        let mut v = VerifierChannel::rehearsal();
+        let x = v.hidden("x", 3).unwrap();
+        v.grind("work", 60).unwrap();
+        v.product(x[0].clone(), x[2].clone());
+        assert_eq!(v.counts(), (3, 1));
+        // Claims at equal points are merged, so a rehearsal must not make points equal that differ in a proof.
+        let drawn = [v.challenges("a", 2), v.challenges("a", 2)].concat();
+        assert!(
+            drawn
+                .iter()
+                .enumerate()
+                .all(|(i, x)| !drawn[..i].contains(x))
         );
         v.finish().unwrap();
     }

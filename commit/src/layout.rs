@@ -209,7 +209,8 @@ impl Layout {
         self.log_row
     }
 
-    /// Number of rows, at least two.
+    /// Number of rows, at least two: a leaf over a column of them hides its symbols behind their tails, and one random
+    /// element of `F` would be too little.
     pub fn rows(&self) -> usize {
         self.rows
     }

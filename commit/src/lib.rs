@@ -2,10 +2,12 @@
 //!
 //! What the verifier needs builds without the feature `prove`: no threads, no files, no kernels.
 
+pub mod affine;
 pub mod channel;
 pub mod codec;
 pub mod field;
 pub mod layout;
+pub mod ligero;
 pub mod merkle;
 pub mod opening;
 pub mod params;

@@ -37,9 +37,10 @@ mod verifier;
 mod tests;
 
 #[cfg(feature = "prove")]
-pub use prover::{ProverTree, prove};
+pub use prover::{ProverTree, prove, prove_combined};
 pub use verifier::{VerifierTree, verify};
 
+use crate::channel::powers;
 use crate::field::{F, K, lift, root_of_unity};
 use crate::layout::{Functional, Layout};
 use crate::params::Params;
@@ -58,6 +59,8 @@ pub enum TreeKind {
     Round1,
     /// What depends on the first challenges.
     Round2,
+    /// The weights under another commitment.
+    NewModel,
 }
 
 impl TreeKind {
@@ -67,6 +70,7 @@ impl TreeKind {
             Self::Model => "the model tree",
             Self::Round1 => "the tree of round 1",
             Self::Round2 => "the tree of round 2",
+            Self::NewModel => "the new model tree",
         }
     }
 
@@ -74,7 +78,7 @@ impl TreeKind {
     pub const fn mask_rows(self) -> usize {
         match self {
             Self::Round1 => 2,
-            Self::Model | Self::Round2 => 0,
+            Self::Model | Self::Round2 | Self::NewModel => 0,
         }
     }
 
@@ -83,6 +87,7 @@ impl TreeKind {
             Self::Model => "opening: symbols of the model",
             Self::Round1 => "opening: symbols of round 1",
             Self::Round2 => "opening: symbols of round 2",
+            Self::NewModel => "opening: symbols of the new model",
         }
     }
 
@@ -91,8 +96,14 @@ impl TreeKind {
             Self::Model => "opening: siblings of the model",
             Self::Round1 => "opening: siblings of round 1",
             Self::Round2 => "opening: siblings of round 2",
+            Self::NewModel => "opening: siblings of the new model",
         }
     }
+}
+
+/// How many hidden values an opening sends.
+pub const fn hidden_values(params: &Params) -> usize {
+    2 * params.log_row as usize + 2
 }
 
 /// A claim about one tensor.
@@ -138,6 +149,32 @@ fn scalars<V>(
         }
     }
     carriers.iter().map(|&(tree, row)| all[tree][row]).collect()
+}
+
+/// The coefficients `e l_k + e^2 eq(b, k)` with which rows enter the combined row, as tree, row and coefficient. The
+/// mask enters with one.
+pub fn coefficients<V>(
+    layouts: &[&Layout],
+    claims: &[Claim<V>],
+    gamma: K,
+    rho: &[K],
+    b: &[K],
+    e: K,
+) -> Vec<(usize, usize, K)> {
+    let gammas = powers(gamma, claims.len());
+    let carriers = carriers(layouts, claims);
+    let l = scalars(layouts, claims, &gammas, rho, &carriers);
+    let eq = AxisWeights::eq(b).expand(carriers.len());
+    carriers
+        .into_iter()
+        .zip(l.iter().zip(eq))
+        .map(|((tree, row), (&l, q))| (tree, row, e * (l + e * q)))
+        .collect()
+}
+
+/// How many rows carry a claim, as the number of variables of `b`.
+pub fn combination_variables<V>(layouts: &[&Layout], claims: &[Claim<V>]) -> usize {
+    combination_bits(carriers(layouts, claims).len())
 }
 
 fn functional<V>(claim: &Claim<V>, coefficient: K) -> Functional<'_> {

@@ -50,6 +50,8 @@ pub fn leaf(symbols: &[F]) -> Digest {
 }
 
 #[cfg(feature = "prove")]
+pub(crate) use prove::stream;
+#[cfg(feature = "prove")]
 pub use prove::{RowCode, RowCommitter, RowSource, Rows, mask_row, tail};
 
 #[cfg(feature = "prove")]
@@ -64,7 +66,7 @@ mod prove {
 
     /// `n` uniform elements from a seed, by rejection of words that are not canonical. Streams of different domains and
     /// indices are independent.
-    fn stream(seed: &[u8; 32], domain: &[u8], index: u64, n: usize) -> Vec<F> {
+    pub(crate) fn stream(seed: &[u8; 32], domain: &[u8], index: u64, n: usize) -> Vec<F> {
         let mut hasher = blake3::Hasher::new_keyed(seed);
         hasher.update(domain);
         hasher.update(&index.to_le_bytes());
@@ -441,11 +443,10 @@ mod prove {
         }
 
         /// Adds the two mask rows of a proof as the last rows: uniform in all `2^k + t_max` coefficients.
-        pub fn push_masks(&mut self, seed: &[u8; 32], log_row: u32, t_max: usize) {
+        pub fn push_masks(&mut self, data: &[u8; 32], tail: &[u8; 32], log_row: u32, t_max: usize) {
             for component in 0..2 {
-                let mut data = mask_row(seed, component, (1 << log_row) + t_max);
-                self.tails.push(data.split_off(1 << log_row));
-                self.data.push(data);
+                self.data.push(mask_row(data, component, 1 << log_row));
+                self.tails.push(self::tail(tail, component, t_max));
             }
         }
 

@@ -55,35 +55,84 @@ pub fn prove(
     shapes: &[Shape],
     leaves: &(dyn Fn(usize) -> (Numerators, Vec<K>) + Sync),
 ) -> (Vec<K>, K, K) {
-    let forest = Forest::new(shapes, leaves);
-    if forest.variables == 0 {
-        let (p, q) = forest.cells(0);
-        let (p, q) = (p.at(0), q[0]);
-        channel.hidden("gkr root", &[p, q]);
-        channel.hidden("gkr inverse", &[q.inverse().unwrap_or(K::ZERO)]);
-        channel.product(q, q.inverse().unwrap_or(K::ZERO));
-        return (Vec::new(), p, q);
+    let root = Root::send(channel, Forest::new(shapes, leaves));
+    close(channel, root.sum());
+    root.descend(channel)
+}
+
+/// As [`prove`], of columns whose fractions have the sum that is returned before the rest.
+pub fn prove_sum(
+    channel: &mut ProverChannel,
+    shapes: &[Shape],
+    leaves: &(dyn Fn(usize) -> (Numerators, Vec<K>) + Sync),
+) -> ([K; 2], (Vec<K>, K, K)) {
+    let root = Root::send(channel, Forest::new(shapes, leaves));
+    (root.sum(), root.descend(channel))
+}
+
+/// The sum of two fractions, numerator before denominator.
+pub fn add([p0, q0]: [K; 2], [p1, q1]: [K; 2]) -> [K; 2] {
+    [dot(p0, q1, p1, q0), mul(q0, q1)]
+}
+
+/// Shows that no denominator of a sum of fractions is zero.
+pub fn close(channel: &mut ProverChannel, [_, q]: [K; 2]) {
+    channel.hidden("gkr inverse", &[q.inverse().unwrap_or(K::ZERO)]);
+}
+
+/// A tree whose root was sent.
+struct Root<'a> {
+    forest: Forest<'a>,
+    tree: Vec<Layer>,
+    /// The children of the root; the root and a neutral sibling where there are no variables.
+    children: Node,
+}
+
+impl<'a> Root<'a> {
+    fn send(channel: &mut ProverChannel, forest: Forest<'a>) -> Self {
+        if forest.variables == 0 {
+            let (p, q) = forest.cells(0);
+            let (p, q) = (p.at(0), q[0]);
+            channel.hidden("gkr root", &[p, q]);
+            return Self {
+                forest,
+                tree: Vec::new(),
+                children: [p, K::ZERO, q, K::ONE],
+            };
+        }
+        let (tree, children) = forest.tree();
+        channel.hidden("gkr root", &children);
+        Self {
+            forest,
+            tree,
+            children,
+        }
     }
 
-    let (mut tree, root) = forest.tree();
-    channel.hidden("gkr root", &root);
-    let [_, denominator] = parent(channel, root);
-    let inverse = denominator.inverse().unwrap_or(K::ZERO);
-    channel.hidden("gkr inverse", &[inverse]);
-    channel.product(denominator, inverse);
-    let mut claims = Claims {
-        point: Vec::new(),
-        numerator: K::ZERO,
-        denominator: K::ZERO,
-    };
-    claims.descend(channel, root);
-    for depth in (1..forest.variables).rev() {
-        // The tree has a layer for each depth of children but 0, the leaves.
-        let nodes = tree.pop().unwrap_or_else(|| forest.leaf_nodes());
-        let node = forest.sumcheck(channel, nodes, depth, &mut claims);
-        claims.descend(channel, node);
+    fn sum(&self) -> [K; 2] {
+        let [p0, p1, q0, q1] = self.children;
+        add([p0, q0], [p1, q1])
     }
-    (claims.point, claims.numerator, claims.denominator)
+
+    /// Layer by layer down to the leaves.
+    fn descend(mut self, channel: &mut ProverChannel) -> (Vec<K>, K, K) {
+        let [p, _, q, _] = self.children;
+        let mut claims = Claims {
+            point: Vec::new(),
+            numerator: p,
+            denominator: q,
+        };
+        if self.forest.variables > 0 {
+            claims.descend(channel, self.children);
+        }
+        for depth in (1..self.forest.variables).rev() {
+            // The tree has a layer for each depth of children but 0, the leaves.
+            let nodes = self.tree.pop().unwrap_or_else(|| self.forest.leaf_nodes());
+            let node = self.forest.sumcheck(channel, nodes, depth, &mut claims);
+            claims.descend(channel, node);
+        }
+        (claims.point, claims.numerator, claims.denominator)
+    }
 }
 
 /// Claims about one layer.
@@ -100,12 +149,6 @@ impl Claims {
         self.denominator = q0 + (q1 - q0) * r;
         self.point.insert(0, r);
     }
-}
-
-/// The sum of two fractions, with its products named in the verifier's order.
-fn parent(channel: &mut ProverChannel, [p0, p1, q0, q1]: Node) -> [K; 2] {
-    let numerator = channel.product(p0, q1) + channel.product(p1, q0);
-    [numerator, channel.product(q0, q1)]
 }
 
 impl Numerators {
@@ -330,7 +373,6 @@ impl<'a> Forest<'a> {
         let [p0, p1, q0, q1] = nodes[0][0];
         let node = [p0 - lambda * q0, p1, q0, q1];
         channel.hidden("gkr node", &node);
-        parent(channel, node);
         node
     }
 }

@@ -4,28 +4,36 @@
 //! All randomness of an attempt comes from one seed: fresh bytes of the operating system, mixed with a hash of the
 //! trace, so that a broken generator alone does not make two different batches share a mask.
 
-use zkmoe_commit::channel::ProverChannel;
-use zkmoe_commit::codec::Writer;
+use zkmoe_commit::channel::{Oracle, ProverChannel};
+use zkmoe_commit::codec::{Reader, Writer};
 use zkmoe_commit::field::{F, K, from_i64};
 use zkmoe_commit::layout::Layout;
+use zkmoe_commit::ligero::{self, Pads};
 use zkmoe_commit::opening::{self, Claim, ProverTree, TreeKind};
 use zkmoe_commit::params::Params;
 use zkmoe_commit::rows::{RowCode, Rows, mask_row};
+use zkmoe_commit::transcript::Transcript;
 use zkmoe_verifier::batch::{BatchHeader, Block, write_proof_header};
 use zkmoe_verifier::engine::{Challenges, Publics, run};
 use zkmoe_verifier::id::{ModelId, layout, places, tree_of};
 use zkmoe_verifier::olmoe;
 use zkmoe_verifier::relation::{BatchShape, Dims, Fill, Relation, Round};
 use zkmoe_verifier::slip::Slip;
-use zkmoe_verifier::verify::{PROTOCOL, draw_first, draw_points, parameters};
+use zkmoe_verifier::verify::{
+    PROTOCOL, argue, check_size, draw_first, draw_points, hidden_counts, parameters,
+};
 
-use crate::commitment::{Key, ModelRows, committed_values, model_layout};
+use crate::commitment::{ModelRows, committed_values, model_layout};
 use crate::engine::{
     Column, ProverParty, Tables, Witness, depends_on_second, digit, fingerprints, first_columns,
     multiplicities, row_weights,
 };
+use crate::key::{self, Key, KeyError, Permit};
 use crate::model::Model;
-use crate::trace::{RequestTokens, Trace, TraceError, build_trace};
+use crate::pads::prove_pads;
+pub use crate::randomness::Purpose;
+use crate::randomness::{Randomness, chain_value};
+use crate::trace::{Padding, RequestTokens, Trace, TraceError, build_trace};
 
 /// A reply to be proved.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,17 +47,28 @@ pub struct Reply {
 }
 
 /// Why there is no proof.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProveError {
     /// The replies are not what the model decodes.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// Model, key and id do not belong together.
+    /// Model and id do not belong together.
     #[error("{0}")]
     Mismatch(&'static str),
+    /// The key does not belong to the id, has nothing left, or could not count.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// A reply does not have the form of one.
     #[error("request {0}: the response is longer than its limit")]
     TooLong(usize),
+    /// No verifier would accept the proof: the trace is wrong, or there is a fault in this program.
+    #[error("the proof does not hold: {0}")]
+    Violated(String),
+    /// No verifier would take a proof of this size.
+    #[error(
+        "{0}: the batch is larger than a proof may be; prove fewer replies at once, or round lengths and loads up less"
+    )]
+    TooLarge(String),
 }
 
 /// A finished batch.
@@ -61,6 +80,8 @@ pub struct BatchProof {
     pub slips: Vec<Slip>,
     /// Bytes of the proof by kind of message.
     pub sizes: Vec<(&'static str, usize)>,
+    /// The check that fails and so lets a verifier reject the proof; none of a trace that is the model's.
+    pub violated: Option<String>,
 }
 
 /// What may watch or, in tests, falsify a proof. The default methods do nothing and cost nothing.
@@ -75,6 +96,12 @@ pub trait Hook {
     fn first(&mut self, _relation: &Relation, _dims: &Dims, _witness: &mut Witness) {}
     /// Everything that the second root commits to is filled.
     fn second(&mut self, _relation: &Relation, _dims: &Dims, _witness: &mut Witness) {}
+    /// A seed was drawn from the attempt's randomness.
+    fn seed(&mut self, _purpose: Purpose, _n: u64, _seed: &mut [u8; 32]) {}
+    /// Where challenges come from; each call gives the same from its start.
+    fn oracle(&mut self, protocol: &str) -> Box<dyn Oracle> {
+        Box::new(Transcript::new(protocol))
+    }
     /// The weights that the trace is proved with.
     fn weights(&mut self, _relation: &Relation, _witness: &mut Witness) {}
 }
@@ -83,22 +110,44 @@ pub trait Hook {
 pub struct NoHook;
 impl Hook for NoHook {}
 
-/// Proves replies under a commitment. `randomness` must be fresh for every call.
+/// Refuses sizes that a verifier would refuse.
+pub fn check_shape(id: &ModelId, shape: &BatchShape) -> Result<(), ProveError> {
+    let header = BatchHeader {
+        shape: shape.clone(),
+        blocks: vec![[0; 32]; shape.lengths.len()],
+        link: [[0; 32], [1; 32]],
+    };
+    let mut w = Writer::new();
+    header.encode(&mut w);
+    BatchHeader::decode(&mut Reader::new(&w.bytes), &id.header)
+        .map_err(|error| ProveError::TooLarge(error.to_string()))?;
+    let dims = Dims::new(id.header.sizes.clone(), header.shape.clone());
+    check_size(id, &olmoe::relation(&id.header), &dims)
+        .and_then(|()| hidden_counts(id, &header))
+        .and_then(|(values, products)| ligero::Shape::choose(values, products))
+        .map_err(|error| ProveError::TooLarge(error.to_string()))?;
+    Ok(())
+}
+
+/// Proves replies under a commitment. Lengths and loads are public, rounded up as `padding` says. `randomness` must be
+/// fresh for every call.
+///
+/// The key counts the batch after everything that can be refused was checked, and before the first byte of the proof
+/// depends on the weights; from then on it is spent, whatever happens.
 pub fn prove(
     model: &Model,
     id: &ModelId,
-    key: &Key,
+    key: &mut Key,
     replies: &[Reply],
-    load_multiple: usize,
+    padding: Padding,
     randomness: [u8; 32],
     hook: &mut impl Hook,
 ) -> Result<BatchProof, ProveError> {
     if id.header != *model.header() {
         return Err(ProveError::Mismatch("the id belongs to another model"));
     }
-    if id.digest() != key.id {
-        return Err(ProveError::Mismatch("the key belongs to another id"));
-    }
+    key.check(id)?;
+    key.demand(key::Purpose::Batch)?;
     if let Some(n) = replies
         .iter()
         .position(|r| r.response.len() > r.max_tokens as usize)
@@ -113,70 +162,65 @@ pub fn prove(
             response: r.response.clone(),
         })
         .collect();
-    let trace = build_trace(model, &requests, load_multiple)?;
-    Ok(prove_trace(
-        model, id, key, replies, trace, randomness, hook,
-    ))
+    let trace = build_trace(model, &requests, padding)?;
+    check_shape(id, &trace.shape())?;
+    let permit = key.spend_with(key::Purpose::Batch, chain_value(&randomness))?;
+    let batch = prove_trace(model, id, key, permit, replies, trace, randomness, hook)?;
+    match batch.violated {
+        None => Ok(batch),
+        Some(check) => Err(ProveError::Violated(check)),
+    }
 }
 
-/// Independent seeds and cells of one attempt.
-struct Randomness([u8; 32]);
-
-impl Randomness {
-    fn new(randomness: [u8; 32], trace: &Trace) -> Self {
-        let mut hasher = blake3::Hasher::new_keyed(&randomness);
+/// The seeds of an attempt to prove a trace.
+fn seeds(randomness: [u8; 32], trace: &Trace) -> Randomness {
+    Randomness::new(randomness, |hasher| {
         for values in trace.tensors.values() {
             for chunk in values.chunks(1024) {
                 let bytes: Vec<u8> = chunk.iter().flat_map(|x| x.to_le_bytes()).collect();
                 hasher.update(&bytes);
             }
         }
-        Self(*hasher.finalize().as_bytes())
-    }
-
-    fn seed(&self, purpose: &str, n: u64) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(purpose.as_bytes());
-        hasher.update(&n.to_le_bytes());
-        *hasher.finalize().as_bytes()
-    }
-
-    fn cells(&self, request: u64) -> [F; 4] {
-        let row = mask_row(&self.seed("cells", request), 0, 4);
-        [row[0], row[1], row[2], row[3]]
-    }
+    })
 }
 
-/// Proves a trace, whether or not it is one of the model: what a dishonest prover calls as well.
+/// Proves a trace, whether or not it is one of the model: what a dishonest prover calls as well. Only a permit of this
+/// key for a batch opens anything.
+///
+/// # Panics
+/// If the sizes are not within the limits, see [`check_shape`].
+#[expect(
+    clippy::too_many_arguments,
+    reason = "model, id and key are files of their own, and a dishonest prover mixes them"
+)]
 pub fn prove_trace(
     model: &Model,
     id: &ModelId,
     key: &Key,
+    permit: Permit,
     replies: &[Reply],
     trace: Trace,
     randomness: [u8; 32],
     hook: &mut impl Hook,
-) -> BatchProof {
-    let random = Randomness::new(randomness, &trace);
-    let shape = BatchShape {
-        lengths: trace.padded.clone(),
-        blocks: trace
-            .loads
-            .iter()
-            .map(|b| (b.layer, b.expert, b.load))
-            .collect(),
-        decoded: trace.decoded,
-    };
-    let (blocks, slips) = bind_requests(id, replies, &shape.lengths, &random);
+) -> Result<BatchProof, ProveError> {
+    let digest = id.digest();
+    let link = permit.redeem(&digest, key::Purpose::Batch)?;
+    if key.id() != digest {
+        return Err(KeyError::Mismatch("the key belongs to another id").into());
+    }
+    let random = seeds(randomness, &trace);
+    let shape = trace.shape();
+    let (blocks, slips) = bind_requests(id, replies, &shape.lengths, &random, hook);
     let relation = olmoe::relation(&id.header);
     let dims = Dims::new(id.header.sizes.clone(), shape.clone());
     let header = BatchHeader {
         shape,
         blocks: blocks.iter().map(Block::hash).collect(),
+        link,
     };
-    let digest = id.digest();
     let params = &id.params;
-    let mut channel = ProverChannel::new(PROTOCOL, &parameters(&digest, &header));
+    let oracle = hook.oracle(PROTOCOL);
+    let mut channel = ProverChannel::under(oracle, &parameters(&digest, &header));
 
     hook.phase("fill the trace");
     let mut witness = fill_trace(model, &relation, trace, &blocks);
@@ -198,6 +242,12 @@ pub fn prove_trace(
     fill_multiplicities(&relation, &publics, &mut witness, &columns);
     hook.first(&relation, &dims, &mut witness);
 
+    hook.phase("commit to the pads");
+    let (values, products) = hidden_counts(id, &header).expect("sizes were checked");
+    let pads = ligero::uniform_pads(&random.seed(hook, Purpose::Pads, 0), values);
+    let seed = random.seed(hook, Purpose::PadRows, 0);
+    let pads = Pads::commit(&mut channel, pads, products, &seed).expect("sizes were checked");
+
     hook.phase("commit to the trace");
     let code = RowCode::new(params.log_row, params.log_code);
     let layouts =
@@ -208,9 +258,14 @@ pub fn prove_trace(
         Round::First,
         &layouts[1],
         params,
-        &random.seed("tails", 1),
+        &random.seed(hook, Purpose::Tails, 1),
     );
-    rows1.push_masks(&random.seed("mask", 0), params.log_row, params.model_tail);
+    rows1.push_masks(
+        &random.seed(hook, Purpose::Mask, 0),
+        &random.seed(hook, Purpose::MaskTail, 0),
+        params.log_row,
+        params.model_tail,
+    );
     let tree1 = rows1.commit(&code);
     channel.digest("first root", &tree1.root());
 
@@ -229,7 +284,7 @@ pub fn prove_trace(
         Round::Second,
         &layouts[2],
         params,
-        &random.seed("tails", 2),
+        &random.seed(hook, Purpose::Tails, 2),
     );
     let tree2 = rows2.commit(&code);
     channel.digest("second root", &tree2.root());
@@ -255,25 +310,23 @@ pub fn prove_trace(
     let place = places(&relation);
     let evaluations: Vec<K> = blocks.iter().map(|b| b.evaluate(&point)).collect();
     channel.clear("block evaluations", &evaluations);
+    let batching = channel.challenge("block batching");
     let mut claims = Vec::new();
-    for r in 0..blocks.len() {
-        let mut parts = Vec::new();
-        for (name, _, weights) in point.functionals(&dims, r) {
-            let Some(tensor) = relation.tensor(name) else {
-                continue;
-            };
-            let shape = dims.shape(&relation.tensors[tensor].axes);
-            let value = crate::engine::functional(&shape, &witness.tensors[tensor][0], &weights);
-            parts.push(value);
-            claims.push(Claim {
-                tree: 1,
-                tensor: place[tensor],
-                weights,
-                value,
-            });
-        }
-        channel.hidden("block parts", &parts);
+    for (name, _, weights) in point.functionals(&dims, batching) {
+        let Some(tensor) = relation.tensor(name) else {
+            continue;
+        };
+        let shape = dims.shape(&relation.tensors[tensor].axes);
+        let value = crate::engine::functional(&shape, &witness.tensors[tensor][0], &weights);
+        claims.push(Claim {
+            tree: 1,
+            tensor: place[tensor],
+            weights,
+            value,
+        });
     }
+    let parts: Vec<K> = claims.iter().map(|claim| claim.value).collect();
+    channel.hidden("block parts", &parts);
     let columns = all_columns(&relation, &publics, &witness, columns);
     let mut party = ProverParty::new(&mut channel, &relation, &publics, &witness, &columns);
     let Ok(tensor_claims) = run(&mut party, &relation, &dims, &publics);
@@ -292,13 +345,13 @@ pub fn prove_trace(
 
     hook.phase("open the commitments");
     let weight_layout = model_layout(model, params);
-    let weight_rows = ModelRows::new(model, &weight_layout, params, key.seed);
+    let weight_rows = ModelRows::new(model, &weight_layout, params, key.seed());
     let trees = [
         ProverTree {
             kind: TreeKind::Model,
             layout: &weight_layout,
             rows: &weight_rows,
-            tree: &key.tree,
+            tree: key.tree(),
         },
         ProverTree {
             kind: TreeKind::Round1,
@@ -315,15 +368,33 @@ pub fn prove_trace(
     ];
     opening::prove(&mut channel, params, &code, &trees, &claims);
 
+    hook.phase("prove that the pads fit");
+    let seed = random.seed(hook, Purpose::PadProof, 0);
+    let violated = prove_pads(
+        &mut channel,
+        &pads,
+        seed,
+        hook.oracle(PROTOCOL),
+        &parameters(&digest, &header),
+        |replay| argue(id, &header, replay).map(drop),
+    );
+
     let sizes = channel.sizes().to_vec();
     let mut w = Writer::new();
     write_proof_header(&mut w, &digest, &header);
     w.raw(&channel.finish());
-    BatchProof {
+    Ok(BatchProof {
         proof: w.bytes,
         slips,
         sizes,
-    }
+        violated,
+    })
+}
+
+/// Four uniform elements.
+fn elements(seed: &[u8; 32]) -> [F; 4] {
+    let mut drawn = mask_row(seed, 0, 4).into_iter();
+    core::array::from_fn(|_| drawn.next().unwrap_or_default())
 }
 
 fn bind_requests(
@@ -331,6 +402,7 @@ fn bind_requests(
     replies: &[Reply],
     lengths: &[usize],
     random: &Randomness,
+    hook: &mut impl Hook,
 ) -> (Vec<Block>, Vec<Slip>) {
     let model = id.digest();
     replies
@@ -338,7 +410,8 @@ fn bind_requests(
         .zip(lengths)
         .enumerate()
         .filter_map(|(n, (reply, &length))| {
-            let (salt, cells) = (random.seed("salt", n as u64), random.cells(n as u64));
+            let salt = random.seed(hook, Purpose::Salt, n as u64);
+            let cells = elements(&random.seed(hook, Purpose::Cells, n as u64));
             let Reply {
                 prompt,
                 response,

@@ -1,13 +1,12 @@
 //! The trace of a batch: every committed value of the relation that is not a multiplicity or a challenge's product.
 //!
-//! Every request runs through the model once, whole, padded to a multiple of eight positions, by the same code that
-//! serves. Its intermediate values become tensors of signed integers, row-major in these axes: `R` request, `L` layer,
+//! Every request runs through the model once, whole, padded as [`Padding`] says, by the same code that serves. Its intermediate values become tensors of signed integers, row-major in these axes: `R` request, `L` layer,
 //! `S` position, `U` earlier position, `I` hidden channel, `H` key head, `G` query head of its group, `C` half of a
 //! head, `J` channel of a half, `E` expert, `A` active block, `N` row of a block, `F` inner channel of an expert, `M`
 //! decoded row, `V` vocabulary.
 //!
 //! Where the first axis is `R`, all of request 0 comes first, with its own length as `S` and `U`, then request 1.
-//! Where it is `A`, blocks have their rounded load as `N`. A position has the id `(request << bits) | position`.
+//! Where it is `A`, blocks have their load as `N`. A position has the id `(request << bits) | position`.
 //!
 //! | tensors | axes |
 //! |---|---|
@@ -29,29 +28,28 @@
 //! | `dr.x` `nf.y` | M I |
 //! | `lg` `lg.z` | M V |
 //!
-//! Rows that fill a block or the decoded rows up to a multiple hold what the model computes for a row of zeros, so that
-//! every equation holds in them too.
+//! Rows that fill a block or the decoded rows up to their public number hold what the model computes for a row of zeros,
+//! so that every equation holds in them too.
+
+mod padding;
 
 use std::collections::BTreeMap;
 
 use zkmoe_verifier::{
     gadgets::{activation::silu, argmax::argmax, softmax::Softmax},
     header::Sizes,
+    relation::BatchShape,
 };
 
+pub use self::padding::{DECODED_MULTIPLE, LOAD_MULTIPLE, Loads, Padding};
 use crate::{
     infer::{
-        InferError, Overflow, POSITION_MULTIPLE,
+        InferError, Overflow,
         block::{AttentionRow, LayerCache, LayerPass, Norms, embed, head, layer},
         check_tokens,
     },
     model::Model,
 };
-
-/// Decoded rows are padded to a multiple of this number, a public constant.
-pub const DECODED_MULTIPLE: usize = 8;
-/// Default of the number to a multiple of which loads are rounded up.
-pub const LOAD_MULTIPLE: usize = 8;
 
 /// The tokens of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,15 +66,10 @@ impl RequestTokens {
         self.prompt.len() + self.response.len()
     }
 
-    /// Positions with padding.
-    pub fn padded(&self) -> usize {
-        self.positions().next_multiple_of(POSITION_MULTIPLE)
-    }
-
-    /// The token at every position of the padded transcript.
-    pub fn padded_tokens(&self, pad_token: u32) -> Vec<u32> {
+    /// The token at every position of a transcript of `length` positions, padding included.
+    pub fn padded_tokens(&self, length: usize, pad_token: u32) -> Vec<u32> {
         let mut tokens = [&self.prompt[..], &self.response].concat();
-        tokens.resize(self.padded(), pad_token);
+        tokens.resize(length, pad_token);
         tokens
     }
 
@@ -130,7 +123,7 @@ pub struct Block {
     pub layer: usize,
     /// The expert.
     pub expert: usize,
-    /// Rows, rounded up.
+    /// Rows, padding included.
     pub load: usize,
 }
 
@@ -141,7 +134,7 @@ pub struct Trace {
     pub tensors: BTreeMap<String, Vec<i64>>,
     /// The padded length of every request.
     pub padded: Vec<usize>,
-    /// Experts that serve some row, by layer, then expert.
+    /// Experts that take part, by layer, then expert.
     pub loads: Vec<Block>,
     /// Decoded rows, rounded up.
     pub decoded: usize,
@@ -155,6 +148,19 @@ impl Trace {
     pub fn tensor(&self, name: &str) -> &[i64] {
         &self.tensors[name]
     }
+
+    /// The sizes that are public.
+    pub fn shape(&self) -> BatchShape {
+        BatchShape {
+            lengths: self.padded.clone(),
+            blocks: self
+                .loads
+                .iter()
+                .map(|b| (b.layer, b.expert, b.load))
+                .collect(),
+            decoded: self.decoded,
+        }
+    }
 }
 
 /// Bits of a position in a token id: enough for the longest of the padded lengths.
@@ -163,17 +169,19 @@ pub fn position_bits(padded: &[usize]) -> u32 {
     longest.next_power_of_two().trailing_zeros()
 }
 
-/// Runs all requests and collects their values. Loads are rounded up to a multiple of `load_multiple`; 1 keeps them
-/// exact.
+/// Runs all requests and collects their values.
 ///
-/// Fails if the model does not decode exactly the given responses.
+/// Fails if the model does not decode exactly the given responses, or overflows, be it at a position of padding.
 pub fn build_trace(
     model: &Model,
     requests: &[RequestTokens],
-    load_multiple: usize,
+    padding: Padding,
 ) -> Result<Trace, TraceError> {
     let sizes = model.sizes();
-    let padded: Vec<usize> = requests.iter().map(RequestTokens::padded).collect();
+    let padded: Vec<usize> = requests
+        .iter()
+        .map(|r| padding.length(r.positions(), sizes.max_position_embeddings))
+        .collect();
     let mut builder = Builder {
         model,
         bits: position_bits(&padded),
@@ -182,16 +190,16 @@ pub fn build_trace(
             .map(|_| BlockRows::default())
             .collect(),
     };
-    for (r, request) in requests.iter().enumerate() {
+    for (r, (request, &length)) in requests.iter().zip(&padded).enumerate() {
         for (part, tokens) in [("prompt", &request.prompt), ("response", &request.response)] {
             if tokens.is_empty() {
                 return Err(TraceError::Empty { request: r, part });
             }
         }
-        builder.request(r, request)?;
+        builder.request(r, request, length)?;
     }
-    let decoded = builder.pad_decoded_rows();
-    let loads = builder.lay_out_blocks(load_multiple.max(1));
+    let decoded = builder.pad_decoded_rows(padding);
+    let loads = builder.lay_out_blocks(padding.loads, padded.iter().sum());
     Ok(Trace {
         tensors: builder.tensors,
         padded,
@@ -238,11 +246,16 @@ impl Builder<'_> {
         self.extend(name, values.iter().copied());
     }
 
-    fn request(&mut self, r: usize, request: &RequestTokens) -> Result<(), TraceError> {
+    fn request(
+        &mut self,
+        r: usize,
+        request: &RequestTokens,
+        length: usize,
+    ) -> Result<(), TraceError> {
         let model = self.model;
         let infer = |error| TraceError::Infer { request: r, error };
         let overflow = |error: Overflow| infer(error.into());
-        let tokens = request.padded_tokens(model.header().pad_token);
+        let tokens = request.padded_tokens(length, model.header().pad_token);
         check_tokens(model, &tokens, 0).map_err(infer)?;
         let decoded = request.decoded_positions();
         let next: Vec<u32> = (0..tokens.len())
@@ -393,10 +406,10 @@ impl Builder<'_> {
         Ok(tokens)
     }
 
-    /// Fills the decoded rows up to a multiple with rows of zeros; gives their number.
-    fn pad_decoded_rows(&mut self) -> usize {
+    /// Fills the decoded rows up to their public number with rows of zeros; gives that number.
+    fn pad_decoded_rows(&mut self, padding: Padding) -> usize {
         let real = self.tensors.get("dr.id").map_or(0, Vec::len);
-        let decoded = real.next_multiple_of(DECODED_MULTIPLE);
+        let decoded = padding.decoded(real);
         let zeros = vec![0; (decoded - real) * self.sizes().hidden_size];
         let padded = self.decode(&zeros, &|_| 0);
         // Zeros have the norm zero and logits of zero.
@@ -406,23 +419,22 @@ impl Builder<'_> {
         decoded
     }
 
-    /// Moves the active blocks into tensors and fills each up to its rounded load.
-    fn lay_out_blocks(&mut self, load_multiple: usize) -> Vec<Block> {
+    /// Moves the blocks that take part into tensors and fills each up to its load.
+    fn lay_out_blocks(&mut self, loads: Loads, positions: usize) -> Vec<Block> {
         let sizes = self.sizes().clone();
         let (hidden, inner) = (sizes.hidden_size, sizes.intermediate_size);
         let activation_of_zero = silu(0, &self.model.header().silu_table);
-        let mut loads = Vec::new();
-        for (index, block) in std::mem::take(&mut self.blocks).into_iter().enumerate() {
+        let rows = std::mem::take(&mut self.blocks);
+        let chosen: Vec<usize> = rows.iter().map(|block| block.tok.len()).collect();
+        let blocks = loads.blocks(&chosen, sizes.num_experts, positions);
+        for &Block {
+            layer,
+            expert,
+            load,
+        } in &blocks
+        {
+            let block = &rows[layer * sizes.num_experts + expert];
             let real = block.tok.len();
-            if real == 0 {
-                continue;
-            }
-            let load = real.next_multiple_of(load_multiple);
-            loads.push(Block {
-                layer: index / sizes.num_experts,
-                expert: index % sizes.num_experts,
-                load,
-            });
             let padding = load - real;
             let zeros = |width| std::iter::repeat_n(0i64, padding * width);
             self.copy("row.tok", &block.tok);
@@ -444,7 +456,7 @@ impl Builder<'_> {
             self.copy("ey", &block.y);
             self.extend("ey", zeros(hidden));
         }
-        loads
+        blocks
     }
 }
 

@@ -1,4 +1,8 @@
 //! `zkmoe commit`: the public id and the private key of a model.
+//!
+//! Each batch that is proved shows positions of every row, and random elements at the end of the rows hide them. More
+//! batches need more of these, and at some point longer rows or a longer code, which every proof pays for. So a small
+//! model gets as many batches as its rows have room for, unless a number is asked for.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,6 +11,7 @@ use std::time::Instant;
 use serde::Serialize;
 use zkmoe_commit::params::{MAX_BATCHES, Params};
 use zkmoe_prover::commitment::{commit, os_randomness};
+use zkmoe_prover::key::last_name;
 
 use crate::failure::{Failure, Outcome};
 use crate::input;
@@ -32,12 +37,110 @@ pub struct Args {
     /// The private key to write; must not exist.
     #[arg(long, value_name = "FILE")]
     pub key: PathBuf,
-    /// How many batches the randomness of the commitment must last for.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=MAX_BATCHES as i64))]
-    pub batches: u32,
+    /// How many batches may be proved. Each costs randomness at the end of the rows: many batches make rows, code and
+    /// key longer. Without this 1000, or for a small model as many as leave rows and codewords as short as one batch
+    /// would, with tails of at most a quarter of a row. Beside them there is always one certificate and one rotation.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_BATCHES as i64))]
+    pub batches: Option<u32>,
     /// Print the report as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What the code of a commitment costs.
+#[derive(Debug, Serialize)]
+pub struct Code {
+    /// Data slots of a row.
+    pub row_length: u64,
+    /// Random elements behind them.
+    pub tail: usize,
+    /// Symbols of a codeword.
+    pub code_length: u64,
+    /// Coefficients of a row for each symbol.
+    pub rate: f64,
+    /// Positions that each proof shows.
+    pub positions: usize,
+    /// Bytes of the key.
+    pub key_bytes: u64,
+    /// Data slots of a row over those of the cheapest code for this model, which is made for one batch.
+    pub row_ratio: f64,
+    /// Symbols of a codeword over those of the cheapest code.
+    pub code_ratio: f64,
+}
+
+impl Code {
+    fn new(params: &Params, cells: usize, key_bytes: u64) -> Self {
+        let cheapest = Params::choose(cells, 1);
+        let ratio = |log: u32, least: u32| (f64::from(log) - f64::from(least)).exp2();
+        Self {
+            row_length: 1 << params.log_row,
+            tail: params.model_tail,
+            code_length: 1 << params.log_code,
+            rate: params.rate(),
+            positions: params.queries,
+            key_bytes,
+            row_ratio: ratio(params.log_row, cheapest.log_row),
+            code_ratio: ratio(params.log_code, cheapest.log_code),
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            row_length,
+            tail,
+            code_length,
+            rate,
+            positions,
+            key_bytes,
+            row_ratio,
+            code_ratio,
+        } = self;
+        let rows = [
+            (
+                "row",
+                format!("{row_length} + {tail} random"),
+                format!("{row_ratio} x"),
+            ),
+            (
+                "codeword",
+                format!("{code_length}, rate {rate:.3}"),
+                format!("{code_ratio} x"),
+            ),
+            ("positions of a proof", positions.to_string(), String::new()),
+            ("key", output::bytes(*key_bytes), format!("{code_ratio} x")),
+        ];
+        let rows = rows.map(|(name, size, ratio)| vec![name.to_owned(), size, ratio]);
+        write!(f, "{}", output::Table(rows.to_vec()))?;
+        writeln!(
+            f,
+            "  x: times the cheapest code for this model, that for one batch; time and memory of proofs grow with it"
+        )
+    }
+}
+
+/// The number of batches that is chosen where none was asked for: 1000, or as many as leave rows and codewords of the
+/// length that one batch needs, with tails of at most a quarter of a row. Longer tails make proofs larger and slower.
+fn default_batches(cells: usize) -> usize {
+    const MOST: usize = 1000;
+    let least = Params::choose(cells, 1);
+    let fits = |batches: usize| {
+        let params = Params::choose(cells, batches);
+        (params.log_row, params.log_code) == (least.log_row, least.log_code)
+            && params.model_tail <= 1 << params.log_row >> 2
+    };
+    // Longer tails never make shorter rows, so the numbers that fit come first.
+    let (mut fitting, mut end) = (1, MOST + 1);
+    while end - fitting > 1 {
+        let middle = fitting.midpoint(end);
+        if fits(middle) {
+            fitting = middle;
+        } else {
+            end = middle;
+        }
+    }
+    fitting
 }
 
 /// A commitment that was made.
@@ -52,7 +155,9 @@ pub struct Report {
     /// The key file.
     pub key: String,
     /// Batches that may be proved under the id.
-    pub batches: usize,
+    pub batches: u32,
+    /// What they cost.
+    pub code: Code,
     /// Wall time.
     pub seconds: f64,
     /// Weights committed in a second.
@@ -67,6 +172,7 @@ impl fmt::Display for Report {
             id_bytes,
             key,
             batches,
+            code,
             seconds,
             weights_per_second,
         } = self;
@@ -76,7 +182,12 @@ impl fmt::Display for Report {
             f,
             "{key}: private; keep it, do not copy it, nothing can be proved under this id without it"
         )?;
-        writeln!(f, "The randomness lasts for {batches} batches.")?;
+        writeln!(
+            f,
+            "The key is for {batches} batch{}, one certificate and one rotation.",
+            if *batches == 1 { "" } else { "es" }
+        )?;
+        write!(f, "{code}")?;
         let rate = output::count(*weights_per_second as u64);
         writeln!(f, "Took {}, {rate} weights/s", output::seconds(*seconds))?;
         writeln!(
@@ -103,6 +214,14 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
                 .advise("without it nothing can be proved under its model id; choose another name"),
         );
     }
+    let last = last_name(&args.key);
+    if last.exists() {
+        return Err(
+            Failure::file(&last, "exists; it belongs to a key that was here").advise(
+                "if that key is gone for good, remove the file; otherwise choose another name",
+            ),
+        );
+    }
     if args.id.exists() {
         return Err(Failure::file(
             &args.id,
@@ -112,7 +231,11 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     }
     let (model, _) = input::open_model(&args.model)?;
     let weights = model.parameters();
-    let params = Params::choose(weights as usize, args.batches as usize);
+    let cells = weights as usize;
+    let batches = args
+        .batches
+        .map_or_else(|| default_batches(cells), |n| n as usize);
+    let params = Params::choose(cells, batches);
     let seed = os_randomness().map_err(Failure::new)?;
     let start = Instant::now();
     let progress = Progress::new("weights");
@@ -125,8 +248,15 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     });
     let seconds = start.elapsed().as_secs_f64();
     drop(progress);
+    // A tail is a power of two, so it may last for more than was asked for; only who asked is held to the number.
+    let key = match args.batches {
+        Some(n) => key.with_limit(n),
+        None => key,
+    };
+    let (limit, key_bytes) = (key.limit(), key.file_size());
     // The key first: an id without its key would be published for nothing.
-    key.save_new(&args.key).map_err(Failure::new)?;
+    key.save_new(&args.key)
+        .map_err(|error| Failure::new(error).advise("choose another name"))?;
     let bytes = id.encode();
     if let Err(failure) = input::write_new(&args.id, &bytes) {
         // Nobody has the id, so the key is of no use, and it would stand in the way of the next try.
@@ -138,7 +268,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         id: args.id.display().to_string(),
         id_bytes: bytes.len() as u64,
         key: args.key.display().to_string(),
-        batches: id.params.batches(),
+        batches: limit,
+        code: Code::new(&id.params, cells, key_bytes),
         seconds,
         weights_per_second: weights as f64 / seconds.max(1e-9),
     })
@@ -148,4 +279,25 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
 pub fn execute(args: &Args) -> Result<Outcome, Failure> {
     output::emit(&perform(args)?, args.json)?;
     Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_models_get_what_their_rows_have_room_for() {
+        for cells in [1, 5_000, 100_000, 2_365_568, 40_000_000, 7_000_000_000] {
+            let batches = default_batches(cells);
+            let code = |n| {
+                let params = Params::choose(cells, n);
+                let long = params.model_tail > 1 << params.log_row >> 2;
+                (params.log_row, params.log_code, long && n > 1)
+            };
+            assert_eq!(code(batches), code(1), "{cells}");
+            assert!(batches == 1000 || code(batches + 1) > code(1), "{cells}");
+        }
+        assert_eq!(default_batches(7_000_000_000), 1000);
+        assert!((64..1000).contains(&default_batches(2_365_568)));
+    }
 }

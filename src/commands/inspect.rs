@@ -7,24 +7,32 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 use zkmoe_commit::codec::Reader;
-use zkmoe_prover::commitment::{KEY_MAGIC, Key};
 use zkmoe_prover::import::config::Config;
+use zkmoe_prover::key::{KEY_MAGIC, KeyState, LAST_MAGIC, Ledger, Purpose, read_last};
 use zkmoe_prover::model::{MODEL_MAGIC, Model};
 use zkmoe_verifier::batch::{PROOF_MAGIC, read_proof_header};
+use zkmoe_verifier::certificate::{CERTIFICATE_MAGIC, read_certificate_header};
 use zkmoe_verifier::header::{Header, Sizes};
 use zkmoe_verifier::id::{ID_MAGIC, ModelId};
 use zkmoe_verifier::slip::{SLIP_MAGIC, Slip};
 
 use crate::failure::{Failure, Outcome};
 use crate::input;
-use crate::output::{self, NOT_YET_ZERO_KNOWLEDGE, ZERO_KNOWLEDGE};
+use crate::learned::{Learned, NOTHING_ELSE, learned};
+use crate::output;
 use crate::reply::Reply;
+use crate::verdict::{self, How, VERDICT_MAGIC};
+
+/// What files are told apart, as advice.
+const KNOWN: &str = "known are models (.zkm), model ids (.id), keys (.key), certificates (.cert), verdicts \
+                     (.certified), proofs (.proof), slips (.slip), replies (.json) and folders of checkpoints";
 
 /// Say what a file is and what it tells to whom.
 ///
-/// Knows models, ids, keys, proofs, slips, replies and the folders of checkpoints. Nothing secret is printed.
+/// Knows models, ids, keys, certificates, proofs, slips, replies and the folders of checkpoints. Of a proof it lists
+/// everything that a stranger learns from it. Nothing secret is printed.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -72,34 +80,38 @@ pub struct Report {
     pub kind: &'static str,
     /// Its content, as far as it may be shown.
     pub facts: Facts,
+    /// What a stranger learns from it, where it is a proof whose model id was named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub learned: Vec<Learned>,
     /// What it tells, and to whom.
     pub tells: &'static str,
-    /// Whether proofs hide what they prove, where the file has to do with a proof.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub zero_knowledge: Option<bool>,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.file, self.kind)?;
-        let width = self
-            .facts
-            .0
-            .iter()
-            .map(|(name, _)| name.len())
-            .max()
-            .unwrap_or(0);
-        for (name, value) in &self.facts.0 {
-            match value {
-                Value::String(text) => writeln!(f, "  {name:<width$}  {text}")?,
-                other => writeln!(f, "  {name:<width$}  {other}")?,
+        if self.learned.is_empty() {
+            let width = self
+                .facts
+                .0
+                .iter()
+                .map(|(name, _)| name.len())
+                .max()
+                .unwrap_or(0);
+            for (name, value) in &self.facts.0 {
+                match value {
+                    Value::String(text) => writeln!(f, "  {name:<width$}  {text}")?,
+                    other => writeln!(f, "  {name:<width$}  {other}")?,
+                }
             }
+        } else {
+            // The list has all the facts.
+            writeln!(f, "What a stranger learns from this proof:")?;
+            self.learned.iter().try_for_each(|l| write!(f, "{l}"))?;
+            writeln!(f, "{NOTHING_ELSE}")?;
         }
         writeln!(f, "{}", self.tells)?;
-        match self.zero_knowledge {
-            Some(false) => writeln!(f, "{NOT_YET_ZERO_KNOWLEDGE}"),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -130,8 +142,8 @@ fn header_facts(facts: Facts, header: &Header) -> Facts {
 struct Found {
     kind: &'static str,
     facts: Facts,
+    learned: Vec<Learned>,
     tells: &'static str,
-    about_proofs: bool,
 }
 
 fn model(path: &Path) -> Result<Found, Failure> {
@@ -145,7 +157,7 @@ fn model(path: &Path) -> Result<Found, Failure> {
         kind: "integer model (.zkm)",
         facts: header_facts(facts, model.header()),
         tells: "Private to the provider: it holds all weights.",
-        about_proofs: false,
+        learned: Vec::new(),
     })
 }
 
@@ -166,27 +178,58 @@ fn id(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
         facts: header_facts(facts, &id.header),
         tells: "Public: it tells a stranger the architecture, its shifts and tables, and the tokenizer; its root binds \
                 the weights without showing them.",
-        about_proofs: false,
+        learned: Vec::new(),
     })
 }
 
-fn key(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
-    let key = Key::decode(bytes).map_err(|error| {
-        input::undecodable(
-            path,
-            &error,
-            "without a sound key nothing can be proved; commit again",
-        )
+fn last_chain_value(facts: Facts, ledger: &Ledger) -> Facts {
+    let value = match ledger.openings() {
+        0 => "none: nothing was opened yet".to_owned(),
+        _ => output::hex(&ledger.current()),
+    };
+    facts.add("last chain value", value)
+}
+
+/// A key, also while a prover is using it.
+fn key(path: &Path) -> Result<Found, Failure> {
+    let state = KeyState::read(path).map_err(|error| {
+        Failure::new(error).advise("without a sound key nothing can be proved; commit again")
     })?;
+    let left = |purpose| state.ledger.left(purpose, state.limit);
+    let once = |purpose| match left(purpose) {
+        0 => "spent",
+        _ => "available",
+    };
     let facts = Facts::default()
-        .add("model id", output::hex(&key.id))
-        .add("columns", 1u64 << key.tree.log_size())
+        .add("model id", output::hex(&state.id))
+        .add("batches left", left(Purpose::Batch))
+        .add("batches spent", state.ledger.batches)
+        .add("certificate", once(Purpose::Certificate))
+        .add("rotation", once(Purpose::Rotation));
+    let facts = last_chain_value(facts, &state.ledger)
+        .add("columns", 1u64 << state.log_columns)
         .add("seed", "(not shown)");
     Ok(Found {
         kind: "key (.key)",
         facts,
-        tells: "Private to the provider, never copied: its seed is the randomness that hides the weights.",
-        about_proofs: false,
+        tells: "Private to the provider, never copied: its seed is the randomness that hides the weights, and a copy does \
+                not know what the other one has opened.",
+        learned: Vec::new(),
+    })
+}
+
+fn last(path: &Path) -> Result<Found, Failure> {
+    let (id, ledger) = read_last(path).map_err(|error| {
+        Failure::new(error).advise("the next proof writes it again if it is gone")
+    })?;
+    let facts = Facts::default()
+        .add("model id", output::hex(&id))
+        .add("batches spent", ledger.batches);
+    Ok(Found {
+        kind: "last opening of a key (.key.last)",
+        facts: last_chain_value(facts, &ledger),
+        tells: "Private to the provider: it stays beside its key, and shows when an older key takes that place.",
+        learned: Vec::new(),
     })
 }
 
@@ -194,6 +237,7 @@ fn proof(args: &Args, bytes: &[u8]) -> Result<Found, Failure> {
     let advice = "take the batch.proof that came with the slip";
     let undecodable = |error| input::undecodable(&args.file, &error, advice);
     let mut facts = Facts::default().add("bytes", bytes.len());
+    let mut list = Vec::new();
     if let Some(path) = &args.id {
         let id = input::open_id(path)?;
         let (named, header) =
@@ -208,23 +252,8 @@ fn proof(args: &Args, bytes: &[u8]) -> Result<Found, Failure> {
                 Failure::file(&args.file, reason).advise("name the id of that model with --id")
             );
         }
-        let shape = &header.shape;
-        let loads: Vec<Value> = shape
-            .blocks
-            .iter()
-            .map(|&(layer, expert, load)| json!([layer, expert, load]))
-            .collect();
-        let rows: usize = shape.blocks.iter().map(|b| b.2).sum();
-        facts = facts
-            .add("model id", output::hex(&named))
-            .add("requests", shape.lengths.len())
-            .add("padded lengths", shape.lengths.clone())
-            .add("response tokens of all requests, padded", shape.decoded)
-            .add("active experts", shape.blocks.len())
-            .add("rows of active experts, padded", rows);
-        if args.json {
-            facts = facts.add("layer, expert and load", loads);
-        }
+        facts = facts.add("model id", output::hex(&named));
+        list = learned(&id, &header, bytes.len());
     } else {
         // Magic, version, model id; what follows needs the sizes of the model.
         let named = bytes
@@ -232,13 +261,49 @@ fn proof(args: &Args, bytes: &[u8]) -> Result<Found, Failure> {
             .ok_or_else(|| Failure::file(&args.file, "ends inside `model id`").advise(advice))?;
         facts = facts
             .add("model id", output::hex(named))
-            .add("more", "name the model id with --id");
+            .add("what a stranger learns", "name the model id with --id");
     }
     Ok(Found {
         kind: "proof of a batch (.proof)",
         facts,
         tells: "For all customers of its batch: it tells padded lengths of all requests and padded loads of experts.",
-        about_proofs: true,
+        learned: list,
+    })
+}
+
+fn certificate(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
+    let named = read_certificate_header(&mut Reader::new(bytes)).map_err(|error| {
+        let advice = "take the certificate that the provider published with the id";
+        input::undecodable(path, &error, advice)
+    })?;
+    let facts = Facts::default()
+        .add("model id", output::hex(&named))
+        .add("bytes", bytes.len());
+    Ok(Found {
+        kind: "certificate of a model (.cert)",
+        facts,
+        tells: "Public: `zkmoe verify-model` checks it. It tells nothing but that all weights are in range.",
+        learned: Vec::new(),
+    })
+}
+
+fn verdict(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
+    let (model, certified) = verdict::decode(bytes).map_err(|error| {
+        input::undecodable(path, &error, "remove it and run `zkmoe verify-model` again")
+    })?;
+    let (by, named) = match certified.how {
+        How::Certificate { digest } => ("certificate", digest),
+        How::Rotation { from } => ("rotation from", from),
+    };
+    let facts = Facts::default()
+        .add("model id", output::hex(&model))
+        .add(by, output::hex(&named))
+        .add("soundness bits", certified.soundness_bits());
+    Ok(Found {
+        kind: "note of a verified model (.certified)",
+        facts,
+        tells: "For whoever made it: `zkmoe verify` believes it. It proves nothing to others.",
+        learned: Vec::new(),
     })
 }
 
@@ -255,14 +320,20 @@ fn slip(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
         facts,
         tells: "Only for the customer of this reply: it holds the response's tokens, and with a guess of the prompt it \
                 would confirm the guess.",
-        about_proofs: true,
+        learned: Vec::new(),
     })
 }
 
 fn reply(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
+    let unknown = "is of no kind that is known";
     let reply = Reply::parse(bytes).map_err(|reason| {
-        Failure::file(path, reason)
-            .advise("known are .zkm, .id, .key, .proof, .slip, replies and checkpoint folders")
+        // Why it is no reply matters only where it may be meant to be one.
+        let failure = if bytes.trim_ascii_start().starts_with(b"{") {
+            Failure::file(path, format_args!("{unknown} (as JSON: {reason})"))
+        } else {
+            Failure::file(path, unknown)
+        };
+        failure.advise(KNOWN)
     })?;
     let facts = Facts::default()
         .add("prompt tokens", reply.prompt_ids.len())
@@ -274,7 +345,7 @@ fn reply(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
         kind: "reply (.json)",
         facts,
         tells: "For provider and customer: it holds prompt and response in clear.",
-        about_proofs: false,
+        learned: Vec::new(),
     })
 }
 
@@ -292,7 +363,7 @@ fn checkpoint(folder: &Path) -> Result<Found, Failure> {
         kind: "checkpoint with a supported config.json",
         facts: size_facts(facts, &config.sizes),
         tells: "`zkmoe import` makes an integer model from it; weights were not read.",
-        about_proofs: false,
+        learned: Vec::new(),
     })
 }
 
@@ -304,12 +375,17 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     } else if starts_with(path, MODEL_MAGIC)? {
         // Mapped, not read: it may be larger than memory.
         model(path)?
+    } else if starts_with(path, KEY_MAGIC)? {
+        key(path)?
+    } else if starts_with(path, LAST_MAGIC)? {
+        last(path)?
     } else {
         let bytes = input::read(path)?;
         match bytes.first_chunk::<8>() {
             Some(magic) if *magic == ID_MAGIC => id(path, &bytes)?,
-            Some(magic) if *magic == KEY_MAGIC => key(path, &bytes)?,
             Some(magic) if *magic == PROOF_MAGIC => proof(args, &bytes)?,
+            Some(magic) if *magic == CERTIFICATE_MAGIC => certificate(path, &bytes)?,
+            Some(magic) if *magic == VERDICT_MAGIC => verdict(path, &bytes)?,
             Some(magic) if *magic == SLIP_MAGIC => slip(path, &bytes)?,
             _ => reply(path, &bytes)?,
         }
@@ -318,8 +394,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         file: path.display().to_string(),
         kind: found.kind,
         facts: found.facts,
+        learned: found.learned,
         tells: found.tells,
-        zero_knowledge: found.about_proofs.then_some(ZERO_KNOWLEDGE),
     })
 }
 

@@ -3,14 +3,18 @@
 //! Every file has the arguments, whose comments are the manual; `perform`, which does the work on files and returns a
 //! report; and `execute`, which also prints it. The demo performs the same commands on the same files.
 
+pub mod certify;
 pub mod commit;
 pub mod demo;
 pub mod import;
 pub mod inspect;
 pub mod prove;
 pub mod relation;
+pub mod rotate;
 pub mod run;
 pub mod verify;
+pub mod verify_model;
+pub mod verify_rotation;
 
 use clap::{Parser, Subcommand};
 
@@ -20,14 +24,22 @@ const FLOW: &str = "\
 From a checkpoint to a verdict:
   provider  zkmoe import ./checkpoint --out model.zkm
   provider  zkmoe commit model.zkm --id model.id --key model.key      (publish model.id, keep model.key)
+  provider  zkmoe certify model.zkm --key model.key --id model.id --out model.cert      (publish model.cert)
   provider  zkmoe run model.zkm --prompt 'Once upon a time' --out story.json
   provider  zkmoe prove model.zkm --key model.key --id model.id story.json --out proofs
+  customer  zkmoe verify-model --id model.id --cert model.cert        (once)
   customer  zkmoe verify --id model.id --proof proofs/batch.proof --slip proofs/story.slip \\
                 --prompt 'Once upon a time' --response-file story.txt
 
-  zkmoe demo does all of it with a small model that is built in.
+When the randomness of a commitment is used up:
+  provider  zkmoe rotate model.zkm --key model.key --id model.id --out-id next.id --out-key next.key \\
+                --proof rotate.proof                                  (publish next.id and rotate.proof)
+  customer  zkmoe verify-rotation --from model.id --to next.id --proof rotate.proof
 
-Exit codes: 0 done or accepted; 1 rejected (verify); 2 the input cannot be used, or the command was refused.";
+  zkmoe demo goes from a checkpoint to verdicts with a small model that is built in.
+
+Exit codes: 0 done or accepted; 1 rejected (verify, verify-model, verify-rotation); 2 the input cannot be used, or the
+command was refused.";
 
 /// Proves and checks that a reply came from exactly the committed Mixture-of-Experts model.
 ///
@@ -51,10 +63,18 @@ pub enum Command {
     Run(run::Args),
     /// Commit to a model: make its public id and its private key.
     Commit(commit::Args),
+    /// Prove that all weights of a committed model are in range.
+    Certify(certify::Args),
     /// Prove replies in one batch.
     Prove(prove::Args),
+    /// Check the certificate of a model id, once.
+    VerifyModel(verify_model::Args),
     /// Check a reply against a proof and a model id.
     Verify(verify::Args),
+    /// Commit to the same model again, and prove that the weights are the same.
+    Rotate(rotate::Args),
+    /// Check that two model ids commit to the same weights.
+    VerifyRotation(verify_rotation::Args),
     /// Say what a file is and what it tells to whom.
     Inspect(inspect::Args),
     /// Print every equation and lookup that a proof proves.
@@ -70,8 +90,12 @@ impl Command {
             Self::Import(args) => import::execute(args),
             Self::Run(args) => run::execute(args),
             Self::Commit(args) => commit::execute(args),
+            Self::Certify(args) => certify::execute(args),
             Self::Prove(args) => prove::execute(args),
+            Self::VerifyModel(args) => verify_model::execute(args),
             Self::Verify(args) => verify::execute(args),
+            Self::Rotate(args) => rotate::execute(args),
+            Self::VerifyRotation(args) => verify_rotation::execute(args),
             Self::Inspect(args) => inspect::execute(args),
             Self::Relation(args) => relation::execute(args),
             Self::Demo(args) => demo::execute(args),

@@ -7,15 +7,20 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
+use zkmoe_commit::codec::Reader;
 use zkmoe_prover::commitment::os_randomness;
+use zkmoe_prover::infer::InferError;
+use zkmoe_prover::key::{Key, KeyError, Purpose};
 use zkmoe_prover::prove::{Hook, ProveError, prove};
 use zkmoe_prover::tokenizer::Tokenizer;
-use zkmoe_prover::trace::TraceError;
+use zkmoe_prover::trace::{LOAD_MULTIPLE, Loads, Padding, TraceError};
+use zkmoe_verifier::batch::read_proof_header;
+use zkmoe_verifier::id::ModelId;
 
 use crate::estimate::{Estimate, Lengths, estimate};
 use crate::failure::{Failure, Outcome};
 use crate::input;
-use crate::output::{self, NOT_YET_ZERO_KNOWLEDGE, Progress, Table, ZERO_KNOWLEDGE};
+use crate::output::{self, Progress, Table};
 use crate::reply::{Reply, show};
 
 /// The name of the proof in its folder.
@@ -26,11 +31,19 @@ pub const PROOF_FILE: &str = "batch.proof";
 /// Writes a slip for each reply, NAME.slip for NAME.json, and then batch.proof. The proof is for all customers of the
 /// batch; each slip is for its own customer only, together with prompt and response. The weights are read a fixed
 /// number of times for a batch, so many replies in one batch cost less than one by one.
+///
+/// Sizes of a batch are public: the length of each request, the load of each expert, the number of response tokens.
+/// They are rounded up, so that they tell less; `zkmoe inspect` lists what is left to see.
+///
+/// The key counts the batch before its proof exists, also if the command is interrupted later; a key that has proved all
+/// its batches proves nothing more. Beside the key, KEY.last remembers the last proof. If it knows of a proof that the
+/// key does not count, the key is an older copy and is refused. A copy of both files is not noticed: never copy a key.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
   zkmoe prove model.zkm --key model.key --id model.id story.json --out proofs
-  zkmoe prove model.zkm --key model.key --id model.id replies/*.json --out proofs --json")]
+  zkmoe prove model.zkm --key model.key --id model.id replies/*.json --out proofs --json
+  zkmoe prove model.zkm --key model.key --id model.id replies/*.json --out proofs --pad-lengths --hide-loads")]
 pub struct Args {
     /// The model file.
     #[arg(value_name = "MODEL.zkm")]
@@ -41,18 +54,70 @@ pub struct Args {
     /// The private key.
     #[arg(long, value_name = "FILE")]
     pub key: PathBuf,
+    /// The last proof that was released under this key: refuse the key unless it is the last one that it counts.
+    #[arg(long, value_name = "FILE")]
+    pub last_proof: Option<PathBuf>,
     /// The public id that belongs to the key.
     #[arg(long, value_name = "FILE")]
     pub id: PathBuf,
     /// The folder to write to; it is made if there is none, and must not hold a proof yet.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Loads of experts are public and rounded up to a multiple of this: more hides more and costs more.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub load_multiple: u32,
+    /// How public sizes are rounded up.
+    #[command(flatten)]
+    pub sizes: SizeArgs,
     /// Print the report as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// How the public sizes of a batch are rounded up.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SizeArgs {
+    /// Round the length of each request and the number of response tokens up to powers of two, at most the model's
+    /// context; otherwise to multiples of eight. Loads tell how much of it is padding: combine it with --hide-loads.
+    #[arg(long)]
+    pub pad_lengths: bool,
+    /// Round the load of every expert up to a multiple of N; experts that no token used get N rows too.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = LOAD_MULTIPLE as u32,
+        value_parser = clap::value_parser!(u32).range(1..=1024),
+        conflicts_with_all = ["exact_loads", "hide_loads"]
+    )]
+    pub load_multiple: u32,
+    /// Show loads as they are and leave unused experts out: costs least, tells most.
+    #[arg(long, conflicts_with = "hide_loads")]
+    pub exact_loads: bool,
+    /// Give every expert of every layer the load of the busiest, so that a single number shows: costs most, tells least.
+    #[arg(long)]
+    pub hide_loads: bool,
+}
+
+impl Default for SizeArgs {
+    fn default() -> Self {
+        Self {
+            pad_lengths: false,
+            load_multiple: LOAD_MULTIPLE as u32,
+            exact_loads: false,
+            hide_loads: false,
+        }
+    }
+}
+
+impl SizeArgs {
+    fn padding(&self) -> Padding {
+        let loads = match (self.exact_loads, self.hide_loads) {
+            (true, _) => Loads::Exact,
+            (false, true) => Loads::Hidden,
+            (false, false) => Loads::Multiple(self.load_multiple as usize),
+        };
+        Padding {
+            powers_of_two: self.pad_lengths,
+            loads,
+        }
+    }
 }
 
 /// One reply of the batch.
@@ -105,8 +170,10 @@ pub struct Report {
     pub seconds: f64,
     /// What was expected.
     pub estimate: Estimate,
-    /// Whether the proof hides what it proves.
-    pub zero_knowledge: bool,
+    /// Batches that the key has spent, this one included.
+    pub batches_spent: u32,
+    /// Batches that the key has left.
+    pub batches_left: u32,
 }
 
 impl fmt::Display for Report {
@@ -137,19 +204,25 @@ impl fmt::Display for Report {
             .map(|p| vec![p.phase.to_owned(), output::seconds(p.seconds)])
             .collect();
         write!(f, "{}", Table(rows))?;
-        writeln!(f, "{NOT_YET_ZERO_KNOWLEDGE}")
+        let left = self.batches_left;
+        writeln!(
+            f,
+            "The key has {left} of {} batches left",
+            left + self.batches_spent
+        )?;
+        Ok(())
     }
 }
 
 /// Watches the phases of a proof.
-struct Watch {
+pub(super) struct Watch {
     progress: Progress,
     running: Option<(&'static str, Instant)>,
-    phases: Vec<Phase>,
+    pub(super) phases: Vec<Phase>,
 }
 
 impl Watch {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             progress: Progress::spinner(),
             running: None,
@@ -157,7 +230,7 @@ impl Watch {
         }
     }
 
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         if let Some((phase, start)) = self.running.take() {
             self.phases.push(Phase {
                 phase,
@@ -203,6 +276,7 @@ fn explain(
     paths: &[PathBuf],
     replies: &[Reply],
     tokenizer: &Tokenizer,
+    padding: Padding,
 ) -> Failure {
     let fallback = error.to_string();
     let at = |request: usize| paths.get(request).zip(replies.get(request));
@@ -233,13 +307,57 @@ fn explain(
                 .advise("a reply that was edited, or made by another model, has no proof")
         }
         ProveError::Trace(TraceError::Infer { request, error }) => match at(request) {
-            Some((path, _)) => {
-                Failure::file(path, error).advise("leave this reply out, or make it again")
+            Some((path, reply)) => {
+                // Where the reply was served, its positions did not overflow, and neither did the next multiple of eight.
+                let served = reply.prompt_ids.len() + reply.response_ids.len();
+                let added = matches!(&error, InferError::Overflow(o) if o.position >= served);
+                Failure::file(path, error).advise(if added && padding.powers_of_two {
+                    "this is in its padding: leave this reply out, or prove it without --pad-lengths"
+                } else {
+                    "leave this reply out, or make it again"
+                })
             }
             None => Failure::new(fallback),
         },
+        ProveError::Key(error) => {
+            let advice = input::key_advice(&error);
+            Failure::new(error).advise(advice)
+        }
         _ => Failure::new(fallback),
     }
+}
+
+/// Opens the key, and refuses one that cannot prove a batch under `id`.
+fn open_key(args: &Args, id: &ModelId) -> Result<Key, Failure> {
+    let key = input::open_key(&args.key)?;
+    if key.id() != id.digest() {
+        let reason = format!("is the key of another id than {}", args.id.display());
+        return Err(Failure::file(&args.key, reason)
+            .advise("take the two files that one `zkmoe commit` wrote"));
+    }
+    if let Some(path) = &args.last_proof {
+        let (named, header) = read_proof_header(&mut Reader::new(&input::read(path)?), &id.header)
+            .map_err(|error| input::undecodable(path, &error, "name a batch.proof"))?;
+        if named != key.id() {
+            return Err(Failure::file(path, "is a proof under another id")
+                .advise("name the last proof that was made with this key"));
+        }
+        if header.link[1] != key.ledger().current() {
+            let reason = format!(
+                "{} is not the last proof that it counts: an older copy of the key was restored, a later proof was made, \
+                 or a later attempt was interrupted",
+                path.display()
+            );
+            return Err(Failure::file(&args.key, reason)
+                .advise("take the newest key and its last proof; leave --last-proof out only after an interruption"));
+        }
+    }
+    if key.left(Purpose::Batch) == 0 {
+        let (purpose, limit) = (Purpose::Batch, key.limit());
+        let spent = KeyError::Spent { purpose, limit };
+        return Err(Failure::file(&args.key, &spent).advise(input::key_advice(&spent)));
+    }
+    Ok(key)
 }
 
 /// Proves and writes slips and proof.
@@ -259,18 +377,14 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
             return Err(Failure::file(&slip, "exists").advise("choose another folder with --out"));
         }
     }
+    input::check_writable(&args.out)?;
     let replies: Vec<Reply> = args
         .replies
         .iter()
         .map(|path| Reply::open(path))
         .collect::<Result<_, _>>()?;
     let id = input::open_id(&args.id)?;
-    let key = input::open_key(&args.key)?;
-    if key.id != id.digest() {
-        let reason = format!("is the key of another id than {}", args.id.display());
-        return Err(Failure::file(&args.key, reason)
-            .advise("take the two files that one `zkmoe commit` wrote"));
-    }
+    let mut key = open_key(args, &id)?;
     let (model, tokenizer) = input::open_model(&args.model)?;
     if id.header != *model.header() {
         let reason = format!("is not the model of {}", args.id.display());
@@ -291,13 +405,14 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
             response: r.response_ids.len(),
         })
         .collect();
+    let padding = args.sizes.padding();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let estimate = estimate(
         &id.header,
         &id.params,
         model.parameters(),
         &lengths,
-        args.load_multiple as usize,
+        padding,
         cores,
     )
     .map_err(|reason| Failure::new(reason).advise("prove them in several batches"))?;
@@ -309,7 +424,6 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         output::count(estimate.lookups),
         estimate.positions
     ));
-    fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, error))?;
 
     let requests: Vec<zkmoe_prover::prove::Reply> = replies
         .iter()
@@ -323,19 +437,14 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let mut watch = Watch::new();
     let start = Instant::now();
     let batch = prove(
-        &model,
-        &id,
-        &key,
-        &requests,
-        args.load_multiple as usize,
-        randomness,
-        &mut watch,
+        &model, &id, &mut key, &requests, padding, randomness, &mut watch,
     )
-    .map_err(|error| explain(error, &args.replies, &replies, &tokenizer))?;
+    .map_err(|error| explain(error, &args.replies, &replies, &tokenizer, padding))?;
     watch.close();
     let seconds = start.elapsed().as_secs_f64();
 
-    // The proof comes last: where it stands, all its slips do.
+    // Only now is there something to put into the folder. The proof comes last: where it stands, all its slips do.
+    fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, error))?;
     let mut written = Vec::new();
     for ((name, slip), lengths) in names.into_iter().zip(&batch.slips).zip(&lengths) {
         let path = args.out.join(format!("{name}.slip"));
@@ -361,7 +470,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         phases: watch.phases,
         seconds,
         estimate,
-        zero_knowledge: ZERO_KNOWLEDGE,
+        batches_spent: key.ledger().batches,
+        batches_left: key.left(Purpose::Batch),
     })
 }
 
@@ -374,6 +484,9 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reply::{Decoding, Ended};
+    use zkmoe_prover::infer::Overflow;
+    use zkmoe_verifier::gadgets::OutOfRange;
 
     #[test]
     fn names_must_differ() {
@@ -390,5 +503,54 @@ mod tests {
             "{error}"
         );
         assert!(names(&paths(&[".."])).is_err());
+    }
+
+    #[test]
+    fn an_overflow_in_added_padding_names_the_option() {
+        let tokenizer =
+            Tokenizer::from_json(include_bytes!("../../data/olmoe-tiny/tokenizer.json")).unwrap();
+        let reply = Reply {
+            version: 1,
+            prompt: "a".into(),
+            response: "b".into(),
+            prompt_ids: vec![1; 5],
+            response_ids: vec![2; 6],
+            max_tokens: 6,
+            decoding: Decoding::Greedy,
+            ended: Ended::Limit,
+        };
+        let advice = |position, powers_of_two| {
+            let error = TraceError::Infer {
+                request: 0,
+                error: InferError::Overflow(Overflow {
+                    operator: "norm",
+                    layer: Some(1),
+                    position,
+                    fault: OutOfRange {
+                        value: 40_000,
+                        low: -32_768,
+                        high: 32_768,
+                    },
+                }),
+            };
+            let padding = Padding {
+                powers_of_two,
+                ..Padding::default()
+            };
+            let replies = std::slice::from_ref(&reply);
+            let failure = explain(
+                error.into(),
+                &["x.json".into()],
+                replies,
+                &tokenizer,
+                padding,
+            );
+            assert!(failure.to_string().starts_with("x.json: overflow in norm"));
+            failure.advice().unwrap().to_owned()
+        };
+        assert!(advice(20, true).contains("without --pad-lengths"));
+        // Positions of the reply itself, or the padding that it was served with.
+        assert!(!advice(10, true).contains("--pad-lengths"));
+        assert!(!advice(20, false).contains("--pad-lengths"));
     }
 }

@@ -9,20 +9,26 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
+use zkmoe_commit::soundness::Term;
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::slip::Slip;
 use zkmoe_verifier::soundness::total_bits;
 use zkmoe_verifier::verify::{Ended, VerifyError, check_slip, verify_batch};
 
+use super::verify_model;
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt, Response};
-use crate::output::{self, NOT_YET_ZERO_KNOWLEDGE, Table, ZERO_KNOWLEDGE};
+use crate::output::{self, Table};
+use crate::verdict::{How, read_verdict, verdict_path};
 
 /// Check a reply against a proof and a model id.
 ///
 /// The first line of the output is the verdict: ACCEPTED, or REJECTED with the check that failed. The exit code is 0
 /// or 1; 2 means that a file could not be read, so that there is no verdict.
+///
+/// Nothing is accepted of a model whose weights were not shown to be in range. `zkmoe verify-model` checks that once and leaves
+/// a note beside the id; without the note, name the certificate with --cert.
 #[derive(Debug, Clone, clap::Args)]
 #[command(group(clap::ArgGroup::new("prompt_source").args(["prompt", "prompt_file"]).required(true)))]
 #[command(after_help = "\
@@ -38,6 +44,9 @@ pub struct Args {
     /// The proof of the batch.
     #[arg(long, value_name = "FILE")]
     pub proof: PathBuf,
+    /// The certificate of the model, to be checked here; without it, model.id.certified has to be beside the id.
+    #[arg(long, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
     /// The slip of this reply.
     #[arg(long, value_name = "FILE")]
     pub slip: PathBuf,
@@ -74,6 +83,50 @@ pub struct TermReport {
     pub bits: f64,
 }
 
+impl TermReport {
+    /// The reports of all terms.
+    pub fn list(terms: &[Term]) -> Vec<Self> {
+        let report = |t: &Term| Self {
+            name: t.name.clone(),
+            formula: t.formula.clone(),
+            source: t.source,
+            bits: t.bits,
+        };
+        terms.iter().map(report).collect()
+    }
+}
+
+/// Writes the soundness error, term by term where there are terms.
+pub fn write_soundness(
+    f: &mut fmt::Formatter<'_>,
+    soundness_bits: f64,
+    terms: &[TermReport],
+) -> fmt::Result {
+    // Rounded down: a bound must not look better than it is.
+    let bits = |bits: f64| format!("{:.1} bits", (bits * 10.0).floor() / 10.0);
+    writeln!(f, "Soundness: {}", bits(soundness_bits))?;
+    let rows = terms
+        .iter()
+        .map(|t| vec![t.name.clone(), bits(t.bits)])
+        .collect();
+    write!(f, "{}", Table(rows))?;
+    for term in terms {
+        writeln!(f, "  {}: {}; {}", term.name, term.formula, term.source)?;
+    }
+    Ok(())
+}
+
+/// How it was shown that the model's weights are in range.
+#[derive(Debug, Serialize)]
+pub struct Weights {
+    /// `certificate`, or `rotation` from an id that has one.
+    pub shown_by: &'static str,
+    /// The file that says so: a certificate that was checked now, or the note of an earlier check.
+    pub file: String,
+    /// `-log2` of the soundness error.
+    pub soundness_bits: f64,
+}
+
 /// An accepted reply.
 #[derive(Debug, Serialize)]
 pub struct Accepted {
@@ -96,10 +149,10 @@ pub struct Accepted {
     /// Its terms, where they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub terms: Vec<TermReport>,
+    /// What shows that the weights are in range.
+    pub weights: Weights,
     /// Wall time.
     pub seconds: f64,
-    /// Whether the proof hides what it proves.
-    pub zero_knowledge: bool,
 }
 
 /// What was decided.
@@ -114,8 +167,6 @@ pub enum Verdict {
         check: String,
         /// The id of the model in the id file, in hexadecimal.
         model_id: String,
-        /// Whether the proof hides what it proves.
-        zero_knowledge: bool,
     },
 }
 
@@ -149,30 +200,14 @@ impl fmt::Display for Verdict {
                         "The reply was stopped early, below its limit of {max_tokens} tokens; the reason is not proved."
                     )?,
                 }
-                // Rounded down: a bound must not look better than it is.
                 writeln!(
                     f,
-                    "Soundness: {:.1} bits",
-                    (a.soundness_bits * 10.0).floor() / 10.0
+                    "Weights in range: {:.1} bits, by {}",
+                    a.weights.soundness_bits, a.weights.file
                 )?;
-                if !a.terms.is_empty() {
-                    let rows = a
-                        .terms
-                        .iter()
-                        .map(|t| {
-                            vec![
-                                t.name.clone(),
-                                format!("{:.1} bits", (t.bits * 10.0).floor() / 10.0),
-                            ]
-                        })
-                        .collect();
-                    write!(f, "{}", Table(rows))?;
-                    for term in &a.terms {
-                        writeln!(f, "  {}: {}; {}", term.name, term.formula, term.source)?;
-                    }
-                }
+                write_soundness(f, a.soundness_bits, &a.terms)?;
                 writeln!(f, "Checked in {}", output::seconds(a.seconds))?;
-                writeln!(f, "{NOT_YET_ZERO_KNOWLEDGE}")
+                Ok(())
             }
         }
     }
@@ -237,9 +272,45 @@ fn check_texts(case: &Case<'_>, digest: &[u8; 32]) -> Result<(), String> {
     Ok(())
 }
 
+/// What shows that the weights are in range.
+fn check_weights(case: &Case<'_>, digest: &[u8; 32]) -> Result<Weights, Stop> {
+    let (certified, file) = if let Some(path) = &case.args.cert {
+        let (certified, _) = verify_model::check(&case.id, path)
+            .map_err(Stop::Unusable)?
+            .map_err(|check| Stop::Rejected(format!("certificate: {check}")))?;
+        (certified, path.clone())
+    } else {
+        let id = &case.args.id;
+        let path = verdict_path(id);
+        let noted = read_verdict(id, digest).map_err(Stop::Unusable)?;
+        let certified = noted.ok_or_else(|| {
+            let reason = if path.exists() {
+                format!("{} is about another model id", path.display())
+            } else {
+                format!("there is no {}", path.display())
+            };
+            let message = format!("its weights were not shown to be in range; {reason}");
+            Stop::Unusable(Failure::file(id, message).advise(format!(
+                "check its certificate once with `zkmoe verify-model --id {} --cert FILE`, or name the certificate with --cert",
+                id.display()
+            )))
+        })?;
+        (certified, path)
+    };
+    Ok(Weights {
+        shown_by: match certified.how {
+            How::Certificate { .. } => "certificate",
+            How::Rotation { .. } => "rotation",
+        },
+        file: file.display().to_string(),
+        soundness_bits: certified.soundness_bits(),
+    })
+}
+
 fn decide(case: &Case<'_>, start: Instant) -> Result<Accepted, Stop> {
     let digest = case.id.digest();
     check_texts(case, &digest).map_err(Stop::Rejected)?;
+    let weights = check_weights(case, &digest)?;
     let batch = verify_batch(&case.id, &case.proof).map_err(|error| match error {
         VerifyError::Rejected(reject) => Stop::Rejected(reject.to_string()),
         VerifyError::Unusable(error) => Stop::Unusable(input::undecodable(
@@ -268,17 +339,9 @@ fn decide(case: &Case<'_>, start: Instant) -> Result<Accepted, Stop> {
             Ended::Early => "early",
         },
         soundness_bits: total_bits(&batch.soundness),
-        terms: terms
-            .iter()
-            .map(|t| TermReport {
-                name: t.name.clone(),
-                formula: t.formula.clone(),
-                source: t.source,
-                bits: t.bits,
-            })
-            .collect(),
+        terms: TermReport::list(terms),
+        weights,
         seconds: start.elapsed().as_secs_f64(),
-        zero_knowledge: ZERO_KNOWLEDGE,
     })
 }
 
@@ -318,7 +381,6 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
         Err(Stop::Rejected(check)) => Ok(Verdict::Rejected {
             check,
             model_id: output::hex(&case.id.digest()),
-            zero_knowledge: ZERO_KNOWLEDGE,
         }),
     }
 }

@@ -1,28 +1,35 @@
 //! What is public about a batch, and how one request is bound into it.
 //!
-//! The header of a batch holds sizes and, for every request, a salted hash of its block: the decoding parameters, the
-//! tokens, for every position the next token and whether it was decoded, and four random cells. The header is part
-//! of the transcript before the first commitment. The proof states an evaluation of every block at a point drawn after that. Whoever knows the block
-//! recomputes both; who does not learns nothing from them, because the cells cover the evaluation and the salt the
-//! hash. The hash has to come first: a provider who knew the point could choose cells that fit any text.
+//! The header of a batch holds sizes, two values that chain it to the proof before it and, for every request, a salted
+//! hash of its block: the decoding parameters, the tokens, for every position the next token and whether it was decoded,
+//! and four random cells. The header is part of the transcript before the first commitment. The proof states an
+//! evaluation of every block at a point drawn after that. Whoever knows the block recomputes both; who does not learns
+//! nothing from them, because the cells cover the evaluation and the salt the hash. The hash has to come first: a
+//! provider who knew the point could choose cells that fit any text.
 
 use crate::header::Header;
 use crate::relation::{BatchShape, Dims, Label};
 use ark_ff::{AdditiveGroup, Field};
 use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
-use zkmoe_commit::field::{F, K, from_i64, lift, scale};
+use zkmoe_commit::field::{F, K, ext, from_i64, lift, scale};
 use zkmoe_commit::shape::AxisWeights;
 
 /// The first bytes of a proof file.
 pub const PROOF_MAGIC: [u8; 8] = *b"ZKMOPRF\0";
 /// The version of the format.
-pub const PROOF_VERSION: u32 = 1;
+pub const PROOF_VERSION: u32 = 2;
 /// The most requests in a batch.
 pub const MAX_REQUESTS: usize = 1 << 12;
 /// The most positions in a batch.
 pub const MAX_POSITIONS: usize = 1 << 20;
 /// The most cells in all tensors of a batch.
 pub const MAX_CELLS: u64 = 1 << 36;
+
+/// The most rows that a header may state for one expert, or for decoded tokens, of a batch with `positions` positions.
+/// No expert serves a position twice, and none is decoded twice; what is above that is room for rounding up.
+pub fn row_limit(positions: usize) -> usize {
+    positions.next_power_of_two().max(1 << 10)
+}
 
 /// The public header of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +38,9 @@ pub struct BatchHeader {
     pub shape: BatchShape,
     /// For each request the salted hash of its block.
     pub blocks: Vec<[u8; 32]>,
+    /// The chain value of the opening before this proof under the same key, zero if there was none, and the one of this
+    /// proof. Two proofs with one value before them were made by two copies of a key.
+    pub link: [[u8; 32]; 2],
 }
 
 impl BatchHeader {
@@ -48,6 +58,7 @@ impl BatchHeader {
             w.u32(load as u32);
         }
         w.u32(self.shape.decoded as u32);
+        self.link.iter().for_each(|value| w.raw(value));
     }
 
     /// Reads a header and checks every size against the model's header and the declared limits.
@@ -89,14 +100,21 @@ impl BatchHeader {
             if !ascends || block.0 >= sizes.num_hidden_layers || block.1 >= sizes.num_experts {
                 return Err(DecodeError::Invalid("active experts"));
             }
-            if block.2 == 0 || block.2 > positions.next_power_of_two().max(1 << 10) {
+            if block.2 == 0 || block.2 > row_limit(positions) {
                 return Err(DecodeError::Invalid("load of an active expert"));
             }
             experts.push(block);
         }
         let decoded = r.u32("decoded rows")? as usize;
-        if decoded == 0 || decoded > positions.next_power_of_two().max(1 << 10) {
+        if decoded == 0 || decoded > row_limit(positions) {
             return Err(DecodeError::Invalid("decoded rows"));
+        }
+        let link = [
+            r.digest("chain value before this proof")?,
+            r.digest("chain value of this proof")?,
+        ];
+        if link[0] == link[1] {
+            return Err(DecodeError::Invalid("chain value of this proof"));
         }
         Ok(Self {
             shape: BatchShape {
@@ -105,6 +123,7 @@ impl BatchHeader {
                 decoded,
             },
             blocks,
+            link,
         })
     }
 }
@@ -218,20 +237,28 @@ pub struct BlockPoint {
     pub position: Vec<K>,
     /// Folds tokens, next tokens, decoded flags and cells.
     pub fold: K,
-    /// Base of the powers that combine the cells.
+    /// What the second pair of cells is multiplied with.
     pub cells: K,
 }
 
 impl BlockPoint {
-    /// The weights of the random cells.
+    /// The weights of the random cells. Two of them are a basis of `K` over `F`, so the cells cover an evaluation whatever
+    /// was drawn.
     pub fn cell_weights(&self) -> AxisWeights {
-        AxisWeights::powers(self.cells, 2)
+        let generator = ext(from_i64(0), from_i64(1));
+        AxisWeights::Bits(vec![[K::ONE, generator], [K::ONE, self.cells]])
     }
 
-    /// The evaluation of the block of request `r` as functionals of the tensors `tok`, `next`, `dec` and `cells`, with their coefficients.
-    pub fn functionals(&self, dims: &Dims, r: usize) -> [(&'static str, K, Vec<AxisWeights>); 4] {
+    /// The sum of the evaluations of all blocks, that of request `r` times `batching^r`, as functionals of the tensors `tok`,
+    /// `next`, `dec` and `cells`, with their coefficients.
+    pub fn functionals(
+        &self,
+        dims: &Dims,
+        batching: K,
+    ) -> [(&'static str, K, Vec<AxisWeights>); 4] {
         debug_assert_eq!(self.position.len(), dims.bits(Label::Position) as usize);
-        let tokens = || vec![AxisWeights::unit(r), AxisWeights::eq(&self.position)];
+        let requests = || AxisWeights::powers(batching, dims.bits(Label::Request));
+        let tokens = || vec![requests(), AxisWeights::eq(&self.position)];
         let fold = self.fold;
         [
             ("tok", K::ONE, tokens()),
@@ -240,7 +267,7 @@ impl BlockPoint {
             (
                 "cells",
                 fold.square() * fold,
-                vec![AxisWeights::unit(r), self.cell_weights()],
+                vec![requests(), self.cell_weights()],
             ),
         ]
     }

@@ -19,6 +19,9 @@
 //!
 //! lowest variable first, with round polynomials of degree 3. The term `- 1` makes neutral nodes contribute nothing.
 //!
+//! Columns can also be taken in parts, each with a tree of its own ([`sum`]). The root of a part is then not judged: its
+//! fraction stays hidden, hidden fractions are added ([`add`]), and the sum of all parts has to be zero ([`close`]).
+//!
 //! What leaves the file: a point and claims `P`, `Q` about numerators and denominators of the virtual array
 //! ([`Leaves`]). With the functionals of [`Columns`] the caller has to check
 //!
@@ -44,6 +47,15 @@ pub struct Leaves {
     /// The extension of the numerators at the point.
     pub numerator: Hidden,
     /// The extension of the denominators at the point.
+    pub denominator: Hidden,
+}
+
+/// A hidden sum of fractions.
+#[derive(Debug, Clone)]
+pub struct Fraction {
+    /// The numerator.
+    pub numerator: Hidden,
+    /// The product of all denominators.
     pub denominator: Hidden,
 }
 
@@ -140,108 +152,181 @@ fn receive<const N: usize>(
 }
 
 /// The value at `r` of the cubic with these values at 0, 1, 2, 3.
-fn cubic(values: [Hidden; 4], r: K) -> Hidden {
+fn cubic([g0, g1, g2, g3]: [Hidden; 4], r: K) -> Hidden {
     let at = |x: i64| r - lift(from_i64(x));
     let over = |x: i64| lift(from_i64(x)).inverse().unwrap_or(K::ZERO);
-    values[0] * (at(1) * at(2) * at(3) * over(-6))
-        + values[1] * (at(0) * at(2) * at(3) * over(2))
-        + values[2] * (at(0) * at(1) * at(3) * over(-2))
-        + values[3] * (at(0) * at(1) * at(2) * over(6))
+    // The claim's form is the longest, and the rounds' pads follow it.
+    let mut sum = g1 * (at(0) * at(2) * at(3) * over(2));
+    sum.add_scaled(&g0, at(1) * at(2) * at(3) * over(-6));
+    sum.add_scaled(&g2, at(0) * at(1) * at(3) * over(-2));
+    sum.add_scaled(&g3, at(0) * at(1) * at(2) * over(6));
+    sum
 }
 
 /// Checks that the fractions of columns with these index sets sum to zero, up to the claims that are returned.
 pub fn verify(channel: &mut VerifierChannel, shapes: &[Shape]) -> Result<Leaves, Reject> {
-    let variables = Columns::new(shapes).variables();
-    let (numerator, denominator) = if variables == 0 {
-        receive::<2>(channel, "gkr root").map(|[p, q]| (p, q))?
-    } else {
-        (Hidden::ZERO, Hidden::ZERO)
-    };
-    let mut leaves = Leaves {
-        point: Vec::with_capacity(variables),
+    let root = Root::receive(channel, shapes)?;
+    close(channel, root.sum.clone())?;
+    root.leaves(channel)
+}
+
+/// Reduces the fractions of columns with these index sets to claims, whatever their sum is, and gives the sum.
+pub fn sum(channel: &mut VerifierChannel, shapes: &[Shape]) -> Result<(Fraction, Leaves), Reject> {
+    let root = Root::receive(channel, shapes)?;
+    let sum = root.sum.clone();
+    Ok((sum, root.leaves(channel)?))
+}
+
+/// The sum of two fractions.
+pub fn add(channel: &mut VerifierChannel, a: Fraction, b: Fraction) -> Fraction {
+    let node = [a.numerator, b.numerator, a.denominator, b.denominator];
+    let [numerator, denominator] = parent(channel, &node);
+    Fraction {
         numerator,
         denominator,
-    };
-    let mut node = [Hidden::ZERO; 4];
-    let root = if variables == 0 {
-        [leaves.numerator, leaves.denominator]
-    } else {
-        node = receive(channel, "gkr root")?;
-        parent(channel, node)
-    };
-    channel.assert_zero(root[0], || "the fractions of a lookup sum to zero".into())?;
+    }
+}
+
+/// Demands that a sum of fractions is zero and that none of its denominators is.
+pub fn close(channel: &mut VerifierChannel, sum: Fraction) -> Result<(), Reject> {
+    channel.assert_zero(sum.numerator, || {
+        "the fractions of a lookup sum to zero".into()
+    })?;
     // A denominator of zero would let its fraction take any value. The product of all is witness-dependent, so that
     // it is not zero is shown by an inverse that stays hidden.
     let [inverse] = receive(channel, "gkr inverse")?;
-    let one = channel.product(root[1], inverse);
+    let one = channel.product(sum.denominator, inverse);
     channel.assert_zero(one - Hidden::public(K::ONE), || {
         "no denominator of a lookup is zero".into()
-    })?;
-    if variables == 0 {
-        return Ok(leaves);
-    }
-    descend(channel, &mut leaves, node);
+    })
+}
 
-    for layer in 1..variables {
-        let lambda = channel.challenge("gkr lambda");
-        let mut claim = leaves.numerator + (leaves.denominator - Hidden::public(K::ONE)) * lambda;
-        let mut eq = K::ONE;
-        let mut bound = Vec::with_capacity(variables);
-        for &z in &leaves.point {
-            let [g0, g2, g3] = receive(channel, "gkr round")?;
-            let r = channel.challenge("gkr point");
-            claim = cubic([g0, claim - g0, g2, g3], r);
-            eq *= z * r + (K::ONE - z) * (K::ONE - r);
-            bound.push(r);
-        }
-        node = receive(channel, "gkr node")?;
-        let [p, q] = parent(channel, node);
-        let end = p + (q - Hidden::public(K::ONE)) * lambda;
-        channel.assert_zero(end * eq - claim, || {
-            format!("layer {layer} of a lookup's tree of fractions")
-        })?;
-        leaves.point = bound;
-        descend(channel, &mut leaves, node);
+/// A tree of which the root, or its children where there are any, was received.
+struct Root {
+    variables: usize,
+    sum: Fraction,
+    /// The children of the root; of no meaning where there are no variables.
+    children: [Hidden; 4],
+}
+
+impl Root {
+    fn receive(channel: &mut VerifierChannel, shapes: &[Shape]) -> Result<Self, Reject> {
+        let variables = Columns::new(shapes).variables();
+        let (children, [numerator, denominator]) = if variables == 0 {
+            ([Hidden::ZERO; 4], receive(channel, "gkr root")?)
+        } else {
+            let children = receive(channel, "gkr root")?;
+            let sum = parent(channel, &children);
+            (children, sum)
+        };
+        Ok(Self {
+            variables,
+            sum: Fraction {
+                numerator,
+                denominator,
+            },
+            children,
+        })
     }
-    Ok(leaves)
+
+    /// Follows the layers down to the leaves.
+    fn leaves(self, channel: &mut VerifierChannel) -> Result<Leaves, Reject> {
+        let variables = self.variables;
+        let mut leaves = Leaves {
+            point: Vec::with_capacity(variables),
+            numerator: self.sum.numerator,
+            denominator: self.sum.denominator,
+        };
+        if variables == 0 {
+            return Ok(leaves);
+        }
+        descend(channel, &mut leaves, &self.children);
+        for layer in 1..variables {
+            let lambda = channel.challenge("gkr lambda");
+            let mut claim = leaves.numerator.clone();
+            claim.add_scaled(&leaves.denominator, lambda);
+            claim -= Hidden::public(lambda);
+            let mut eq = K::ONE;
+            let mut bound = Vec::with_capacity(variables);
+            for &z in &leaves.point {
+                let [g0, g2, g3] = receive(channel, "gkr round")?;
+                let r = channel.challenge("gkr point");
+                let g1 = claim - g0.clone();
+                claim = cubic([g0, g1, g2, g3], r);
+                eq *= z * r + (K::ONE - z) * (K::ONE - r);
+                bound.push(r);
+            }
+            let node = receive(channel, "gkr node")?;
+            let [p, q] = parent(channel, &node);
+            let end = p + (q - Hidden::public(K::ONE)) * lambda;
+            channel.assert_zero(end * eq - claim, || {
+                format!("layer {layer} of a lookup's tree of fractions")
+            })?;
+            leaves.point = bound;
+            descend(channel, &mut leaves, &node);
+        }
+        Ok(leaves)
+    }
 }
 
 /// The sum of two fractions `[p0, p1, q0, q1]`.
-fn parent(channel: &mut VerifierChannel, node: [Hidden; 4]) -> [Hidden; 2] {
+fn parent(channel: &mut VerifierChannel, node: &[Hidden; 4]) -> [Hidden; 2] {
     let [p0, p1, q0, q1] = node;
-    let numerator = channel.product(p0, q1) + channel.product(p1, q0);
-    [numerator, channel.product(q0, q1)]
+    let mut product = |a: &Hidden, b: &Hidden| channel.product(a.clone(), b.clone());
+    [product(p0, q1) + product(p1, q0), product(q0, q1)]
 }
 
 /// From claims about both children of a layer's nodes to claims at one point, whose new lowest variable selects the
 /// child.
-fn descend(channel: &mut VerifierChannel, leaves: &mut Leaves, [p0, p1, q0, q1]: [Hidden; 4]) {
+fn descend(channel: &mut VerifierChannel, leaves: &mut Leaves, [p0, p1, q0, q1]: &[Hidden; 4]) {
     let r = channel.challenge("gkr child");
-    leaves.numerator = p0 + (p1 - p0) * r;
-    leaves.denominator = q0 + (q1 - q0) * r;
+    let between = |a: &Hidden, b: &Hidden| a.clone() * (K::ONE - r) + b.clone() * r;
+    leaves.numerator = between(p0, p1);
+    leaves.denominator = between(q0, q1);
     leaves.point.insert(0, r);
 }
 
 /// The soundness error of [`verify`]: claims that come out true although the sum is not zero or a denominator is.
 /// That the fractions can sum to zero by bad luck of the challenge inside the denominators is the caller's term.
 pub fn soundness(shapes: &[Shape]) -> Vec<Term> {
-    let n = Columns::new(shapes).variables() as f64;
-    let layers = (n - 1.0).max(0.0);
+    soundness_of_parts(&[Columns::new(shapes).variables()])
+}
+
+/// As [`soundness`], of several trees with these numbers of variables.
+pub fn soundness_of_parts(variables: &[usize]) -> Vec<Term> {
+    let total = |of: fn(f64, f64) -> f64| -> f64 {
+        let each = variables.iter().map(|&n| n as f64);
+        each.map(|n| of(n, (n - 1.0).max(0.0))).sum()
+    };
+    let trees = match variables {
+        [n] => format!("n = {n}"),
+        _ => format!("for each of {} trees of n variables", variables.len()),
+    };
     let term = |name: &str, formula: &str, count: f64| {
-        Term::over_field(name, formula, "Papini, Haboeck, eprint 2023/1284", count, 0)
+        Term::over_field(
+            name,
+            format!("{formula}, {trees}"),
+            "Papini, Haboeck, eprint 2023/1284",
+            count,
+            0,
+        )
     };
     vec![
         term(
             "lookup tree, sumchecks",
-            "3 n (n - 1) / 2 / |K|, n variables",
-            3.0 * n * layers / 2.0,
+            "3 n (n - 1) / 2 / |K|",
+            total(|n, layers| 3.0 * n * layers / 2.0),
         ),
         term(
             "lookup tree, numerator and denominator joined by lambda",
             "(n - 1) / |K|",
-            layers,
+            total(|_, layers| layers),
         ),
-        term("lookup tree, two children joined", "n / |K|", n),
+        term(
+            "lookup tree, two children joined",
+            "n / |K|",
+            total(|n, _| n),
+        ),
     ]
 }
 
@@ -308,7 +393,12 @@ mod tests {
         ] {
             for bytes in [&[][..], &[1; 160], &[255; 64], &[0; 4096]] {
                 let mut channel = VerifierChannel::new("test", b"", bytes);
-                assert!(verify(&mut channel, &shapes).is_err());
+                let failed = verify(&mut channel, &shapes).is_err();
+                let system = channel.take_system();
+                assert!(
+                    failed || system.violated(&[]).is_some() || channel.finish().is_err(),
+                    "{shapes:?}"
+                );
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The relation and the verifier.
 #![forbid(unsafe_code)]
 pub mod batch;
+pub mod certificate;
 pub mod engine;
 pub mod gadgets;
 pub mod gkr;
@@ -8,6 +9,7 @@ pub mod header;
 pub mod id;
 pub mod olmoe;
 pub mod relation;
+pub mod rotation;
 pub mod slip;
 pub mod soundness;
 pub mod verify;

@@ -11,7 +11,8 @@ use zkmoe_commit::soundness::Term;
 /// `log2 |K|`, rounded down in the fourth digit.
 const FIELD_BITS: f64 = 128.0;
 
-fn over_field(
+/// The term of an event of probability `numerator / |K|`, with `work` bits of work before its challenge.
+pub(crate) fn over_field(
     name: &str,
     formula: String,
     source: &'static str,
@@ -86,6 +87,13 @@ pub fn terms(
             "Schwartz-Zippel",
             positions * requests,
             work,
+        ),
+        over_field(
+            "blocks of requests, joined",
+            format!("{requests} requests / |K|"),
+            "Schwartz-Zippel",
+            requests,
+            0,
         ),
         over_field(
             "constraints: points",

@@ -7,9 +7,10 @@ use crate::olmoe;
 use crate::relation::{Dims, Label, Relation, Round};
 use crate::slip::Slip;
 use std::collections::BTreeMap;
-use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel};
+use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel, powers};
 use zkmoe_commit::codec::{DecodeError, Reader, Writer};
 use zkmoe_commit::field::K;
+use zkmoe_commit::ligero;
 use zkmoe_commit::opening::{self, Claim, TreeKind, VerifierTree};
 use zkmoe_commit::params::MAX_ROWS;
 use zkmoe_commit::soundness::Term;
@@ -85,7 +86,7 @@ pub fn draw_first(
     let point = BlockPoint {
         position: draw("block point", dims.bits(Label::Position) as usize),
         fold: draw("block fold", 1).into_iter().sum(),
-        cells: draw("cell powers", 1).into_iter().sum(),
+        cells: draw("block cells", 1).into_iter().sum(),
     };
     let challenges = Challenges {
         beta,
@@ -103,81 +104,68 @@ pub fn verify_batch(id: &ModelId, proof: &[u8]) -> Result<Batch, VerifyError> {
     if named != digest {
         return Err(Reject::check("model id: the proof is about another model").into());
     }
-    let relation = olmoe::relation(&id.header);
-    let dims = Dims::new(id.header.sizes.clone(), header.shape.clone());
-    check_size(id, &relation, &dims)?;
     let rest = r
         .raw(r.remaining(), "proof")
         .map_err(VerifyError::Unusable)?;
-    let mut channel = VerifierChannel::new(PROTOCOL, &parameters(&digest, &header), rest);
+    let channel = VerifierChannel::new(PROTOCOL, &parameters(&digest, &header), rest);
+    Ok(verify_messages(id, header, channel)?)
+}
 
-    let root1 = channel.digest("first root")?;
-    channel.grind(
-        "work before the first challenges",
-        id.params.grinding.lookup,
-    )?;
-    let (first, point) = draw_first(&relation, &dims, |label, n| channel.challenges(label, n));
-    let root2 = channel.digest("second root")?;
-    let tau2 = draw_points(&relation, &dims, Round::Second, |n| {
-        channel.challenges("tau2", n)
-    });
-    channel.grind("work before the lookups", id.params.grinding.lookup)?;
-    let (alpha, delta) = (channel.challenge("alpha"), channel.challenge("delta"));
-    let challenges = Challenges {
-        tau2,
-        alpha,
-        delta,
-        ..first
-    };
-    let publics = Publics {
-        header: &id.header,
-        dims: &dims,
-        challenges: &challenges,
-    };
+/// Checks the messages behind the header of a proof. The channel has absorbed [`parameters`]; what is accepted under
+/// another oracle than the transcript proves nothing.
+pub fn verify_messages(
+    id: &ModelId,
+    header: BatchHeader,
+    mut channel: VerifierChannel<'_>,
+) -> Result<Batch, Reject> {
+    let mut argument = argue(id, &header, &mut channel)?;
+    let about_pads = ligero::conclude(channel, &argument.pads_root)?;
+    argument.soundness.extend(about_pads);
+    crate::soundness::check(&argument.soundness)?;
+    Ok(Batch {
+        header,
+        point: argument.point,
+        evaluations: argument.evaluations,
+        soundness: argument.soundness,
+    })
+}
 
-    // Each block's evaluation in clear, tied to hidden evaluations of the trace.
-    let place = places(&relation);
-    let mut claims: Vec<Claim<Hidden>> = Vec::new();
-    let evaluations = channel.clear("block evaluations", dims.size(Label::Request))?;
-    for (r, &stated) in evaluations.iter().enumerate() {
-        let parts = channel.hidden("block parts", 4)?;
-        let mut sum = -Hidden::public(stated);
-        for ((name, coefficient, weights), value) in
-            point.functionals(&dims, r).into_iter().zip(parts)
-        {
-            sum += value * coefficient;
-            let tensor = relation
-                .tensor(name)
-                .ok_or_else(|| Reject::check("relation"))?;
-            claims.push(Claim {
-                tree: 1,
-                tensor: place[tensor],
-                weights,
-                value,
-            });
-        }
-        channel.assert_zero(sum, || format!("block of request {r}: evaluation"))?;
-    }
+/// How many pads the hidden values of a batch take, and how many of their products the proof about them covers. They
+/// follow from public sizes.
+pub fn hidden_counts(id: &ModelId, header: &BatchHeader) -> Result<(usize, usize), Reject> {
+    let mut channel = VerifierChannel::rehearsal();
+    reduce(id, header, &mut channel)?;
+    let (values, products) = channel.counts();
+    Ok((values + opening::hidden_values(&id.params), products))
+}
 
-    let lookups = relation
-        .lookups
-        .iter()
-        .map(|l| dims.shape(&l.out))
-        .collect();
-    let mut party = VerifierParty {
-        channel: &mut channel,
-        lookups,
-    };
-    for claim in run(&mut party, &relation, &dims, &publics)? {
-        let tree = tree_of(relation.tensors[claim.tensor].round);
-        let tensor = place[claim.tensor] + claim.component;
-        claims.push(Claim {
-            tree,
-            tensor,
-            weights: claim.weights,
-            value: claim.value,
-        });
-    }
+/// What was said about a batch before the proof about pads: true if the system on the channel holds.
+#[derive(Debug)]
+pub struct Argument {
+    /// The commitment to the pads.
+    pub pads_root: [u8; 32],
+    /// Where blocks were evaluated.
+    pub point: BlockPoint,
+    /// The evaluation of each request's block.
+    pub evaluations: Vec<K>,
+    /// The soundness error without that of the proof about pads.
+    pub soundness: Vec<Term>,
+}
+
+/// Follows the messages of a proof up to the proof about pads.
+pub fn argue(
+    id: &ModelId,
+    header: &BatchHeader,
+    channel: &mut VerifierChannel<'_>,
+) -> Result<Argument, Reject> {
+    let Reduction {
+        relation,
+        dims,
+        roots: [pads_root, first_root, second_root],
+        point,
+        evaluations,
+        claims,
+    } = reduce(id, header, channel)?;
     let layouts = [Round::Model, Round::First, Round::Second]
         .map(|r| layout(&relation, &dims, r, &id.params));
     let [model, first, second] = &layouts;
@@ -190,29 +178,132 @@ pub fn verify_batch(id: &ModelId, proof: &[u8]) -> Result<Batch, VerifyError> {
         VerifierTree {
             kind: TreeKind::Round1,
             layout: first,
-            root: root1,
+            root: first_root,
         },
         VerifierTree {
             kind: TreeKind::Round2,
             layout: second,
-            root: root2,
+            root: second_root,
         },
     ];
-    opening::verify(&mut channel, &id.params, &trees, &claims)?;
-    channel.finish()?;
+    opening::verify(channel, &id.params, &trees, &claims)?;
     let rows = layouts.iter().map(zkmoe_commit::layout::Layout::rows).sum();
-    let soundness = crate::soundness::terms(id, &relation, &dims, rows, claims.len());
-    crate::soundness::check(&soundness)?;
-    Ok(Batch {
-        header,
+    Ok(Argument {
+        pads_root,
         point,
         evaluations,
-        soundness,
+        soundness: crate::soundness::terms(id, &relation, &dims, rows, claims.len()),
     })
 }
 
-/// Refuses batches above the declared limits before anything is allocated for them.
-fn check_size(id: &ModelId, relation: &Relation, dims: &Dims) -> Result<(), Reject> {
+/// What the relation was reduced to: claims about committed tensors.
+#[derive(Debug)]
+pub struct Reduction {
+    /// The relation.
+    pub relation: Relation,
+    /// The sizes of its indices.
+    pub dims: Dims,
+    /// Of the pads, of the first and of the second round.
+    pub roots: [[u8; 32]; 3],
+    /// Where blocks were evaluated.
+    pub point: BlockPoint,
+    /// The evaluation of each request's block.
+    pub evaluations: Vec<K>,
+    /// The claims; trees are numbered by [`tree_of`].
+    pub claims: Vec<Claim<Hidden>>,
+}
+
+/// Follows the messages of a proof up to the opening.
+pub fn reduce(
+    id: &ModelId,
+    header: &BatchHeader,
+    channel: &mut VerifierChannel<'_>,
+) -> Result<Reduction, Reject> {
+    let relation = olmoe::relation(&id.header);
+    let dims = Dims::new(id.header.sizes.clone(), header.shape.clone());
+    check_size(id, &relation, &dims)?;
+
+    let pads_root = ligero::receive(channel)?;
+    let first_root = channel.digest("first root")?;
+    channel.grind(
+        "work before the first challenges",
+        id.params.grinding.lookup,
+    )?;
+    let (challenges, point) = draw_first(&relation, &dims, |label, n| channel.challenges(label, n));
+    let second_root = channel.digest("second root")?;
+    let tau2 = draw_points(&relation, &dims, Round::Second, |n| {
+        channel.challenges("tau2", n)
+    });
+    channel.grind("work before the lookups", id.params.grinding.lookup)?;
+    let (alpha, delta) = (channel.challenge("alpha"), channel.challenge("delta"));
+    let challenges = Challenges {
+        tau2,
+        alpha,
+        delta,
+        ..challenges
+    };
+    let publics = Publics {
+        header: &id.header,
+        dims: &dims,
+        challenges: &challenges,
+    };
+
+    // Each block's evaluation in clear; all of them together tied to hidden evaluations of the trace.
+    let place = places(&relation);
+    let mut claims: Vec<Claim<Hidden>> = Vec::new();
+    let evaluations = channel.clear("block evaluations", dims.size(Label::Request))?;
+    let batching = channel.challenge("block batching");
+    let stated: K = powers(batching, evaluations.len())
+        .into_iter()
+        .zip(&evaluations)
+        .map(|(power, &x)| power * x)
+        .sum();
+    let functionals = point.functionals(&dims, batching);
+    let parts = channel.hidden("block parts", functionals.len())?;
+    let mut sum = -Hidden::public(stated);
+    for ((name, coefficient, weights), value) in functionals.into_iter().zip(parts) {
+        sum.add_scaled(&value, coefficient);
+        let tensor = relation
+            .tensor(name)
+            .ok_or_else(|| Reject::check("relation"))?;
+        claims.push(Claim {
+            tree: 1,
+            tensor: place[tensor],
+            weights,
+            value,
+        });
+    }
+    channel.assert_zero(sum, || "blocks of requests: evaluations".into())?;
+
+    let lookups = relation
+        .lookups
+        .iter()
+        .map(|l| dims.shape(&l.out))
+        .collect();
+    let mut party = VerifierParty::new(channel, lookups);
+    for claim in run(&mut party, &relation, &dims, &publics)? {
+        let tree = tree_of(relation.tensors[claim.tensor].round);
+        let tensor = place[claim.tensor] + claim.component;
+        claims.push(Claim {
+            tree,
+            tensor,
+            weights: claim.weights,
+            value: claim.value,
+        });
+    }
+    Ok(Reduction {
+        relation,
+        dims,
+        roots: [pads_root, first_root, second_root],
+        point,
+        evaluations,
+        claims,
+    })
+}
+
+/// Refuses batches above the declared limits before anything is allocated for them. A prover asks as well, before it
+/// works for a proof that nobody would take.
+pub fn check_size(id: &ModelId, relation: &Relation, dims: &Dims) -> Result<(), Reject> {
     let mut cells = 0u64;
     let lookups = relation.lookups.iter().map(|l| &l.out);
     for axes in relation.tensors.iter().map(|t| &t.axes).chain(lookups) {

@@ -80,7 +80,8 @@ pub(super) fn prove_with(
     let layouts: Vec<&Layout> = trees.iter().map(|t| t.layout).collect();
     let gammas = powers(channel.challenge("opening: gamma"), claims.len());
     let carriers = carriers(&layouts, claims);
-    let rho = sumcheck(channel, params, trees, claims, &gammas, &carriers);
+    let room = HELD_SLOTS;
+    let rho = sumcheck(channel, params, trees, claims, &gammas, &carriers, room);
 
     let l = scalars(&layouts, claims, &gammas, &rho, &carriers);
     channel.grind("opening: work before b", params.grinding.combination);
@@ -107,6 +108,34 @@ pub(super) fn prove_with(
     let mut tail = data.split_off(size);
     falsify(Message::Data, &mut data);
     falsify(Message::Tail, &mut tail);
+    let falsify = |at_rho: &mut Vec<K>| falsify(Message::AtRho, at_rho);
+    prove_combined_with(channel, params, code, trees, [data, tail], &rho, falsify);
+}
+
+/// The part of [`prove`] after `e`, in which all that is sent follows from the combined row `G`, given as data and tail, from
+/// public points and from the opened symbols. The argument for hiding is that `G` is uniform; so whoever makes
+/// one up needs this part as well.
+pub fn prove_combined(
+    channel: &mut ProverChannel,
+    params: &Params,
+    code: &RowCode,
+    trees: &[ProverTree<'_>],
+    combined: [Vec<K>; 2],
+    rho: &[K],
+) {
+    prove_combined_with(channel, params, code, trees, combined, rho, |_| ());
+}
+
+fn prove_combined_with(
+    channel: &mut ProverChannel,
+    params: &Params,
+    code: &RowCode,
+    trees: &[ProverTree<'_>],
+    [data, tail]: [Vec<K>; 2],
+    rho: &[K],
+    falsify: impl Fn(&mut Vec<K>),
+) {
+    let point = AxisWeights::eq(rho).expand(data.len());
     let data_witness = whir::commit(channel, &params.whir_data, data.clone());
     let tail_witness = whir::commit(channel, &params.whir_tail, tail.clone());
     let z = channel.challenge("opening: z");
@@ -138,11 +167,11 @@ pub(super) fn prove_with(
         .collect();
     channel.clear("opening: parts at the positions", &at_positions);
     let mut at_rho = vec![inner(&data, &point)];
-    falsify(Message::AtRho, &mut at_rho);
+    falsify(&mut at_rho);
     channel.clear("opening: data part at rho", &at_rho);
 
     let (about_data, about_tail) =
-        claims_of_parts(params, &rho, at_rho[0], z, &at_z, &positions, &at_positions);
+        claims_of_parts(params, rho, at_rho[0], z, &at_z, &positions, &at_positions);
     whir::open(channel, &params.whir_data, data_witness, &about_data);
     whir::open(channel, &params.whir_tail, tail_witness, &about_tail);
 }
@@ -220,14 +249,57 @@ fn fold(values: &mut Vec<K>, r: K) {
     values.truncate(half);
 }
 
-/// Sumcheck over the slots; returns its point.
-fn sumcheck(
+/// Most slots whose rows and functionals are held during the sumcheck, 32 bytes each: four gigabytes.
+const HELD_SLOTS: usize = 1 << 27;
+
+/// Rows and functionals of the carriers while the sumcheck folds them. As long as they are more than `room` slots they are made
+/// anew in each round, folded as far as they are, and forgotten: a model can be larger than memory. Each such round
+/// costs a pass over all rows and halves what is left.
+struct Tables<'a, M: Fn(usize) -> Table<'a> + Sync> {
+    make: M,
+    count: usize,
+    room: usize,
+    held: Option<Vec<Table<'a>>>,
+}
+
+impl<'a, M: Fn(usize) -> Table<'a> + Sync> Tables<'a, M> {
+    /// The polynomial of the next round, after those at whose end are the challenges `rho`; `left` variables are not bound.
+    fn round(&mut self, rho: &[K], left: u32) -> RoundSum {
+        let zero = || [K::ZERO; 2];
+        if let (Some(tables), Some(&r)) = (&mut self.held, rho.last()) {
+            return tables
+                .par_iter_mut()
+                .map(|table| {
+                    table.fold(r);
+                    table.round()
+                })
+                .reduce(zero, add);
+        }
+        let make = |n: usize| {
+            let mut table = (self.make)(n);
+            rho.iter().for_each(|&r| table.fold(r));
+            table
+        };
+        let all = (0..self.count).into_par_iter();
+        if self.count.saturating_mul(1 << left) > self.room {
+            return all.map(|n| make(n).round()).reduce(zero, add);
+        }
+        let tables: Vec<Table<'a>> = all.map(make).collect();
+        let sum = tables.par_iter().map(Table::round).reduce(zero, add);
+        self.held = Some(tables);
+        sum
+    }
+}
+
+/// Sumcheck over the slots, of which `room` may be held; returns its point.
+pub(super) fn sumcheck(
     channel: &mut ProverChannel,
     params: &Params,
     trees: &[ProverTree<'_>],
     claims: &[Claim<K>],
     gammas: &[K],
     carriers: &[(usize, usize)],
+    room: usize,
 ) -> Vec<K> {
     let of_tree: Vec<Vec<Functional<'_>>> = (0..trees.len())
         .map(|tree| {
@@ -239,29 +311,24 @@ fn sumcheck(
                 .collect()
         })
         .collect();
-    let mut tables: Vec<Table<'_>> = carriers
-        .par_iter()
-        .map(|&(tree, row)| Table {
+    let make = |n: usize| {
+        let (tree, row) = carriers[n];
+        Table {
             functional: trees[tree].layout.functional(&of_tree[tree], row),
             row: Row::Base(trees[tree].rows.data(row)),
-        })
-        .collect();
+        }
+    };
+    let mut tables = Tables {
+        make,
+        count: carriers.len(),
+        room,
+        held: None,
+    };
     let mut rho = Vec::with_capacity(params.log_row as usize);
-    let mut round = tables
-        .par_iter()
-        .map(Table::round)
-        .reduce(|| [K::ZERO; 2], add);
-    for _ in 0..params.log_row {
-        channel.hidden("opening: sumcheck", &round);
-        let r = channel.challenge("opening: rho");
-        rho.push(r);
-        round = tables
-            .par_iter_mut()
-            .map(|table| {
-                table.fold(r);
-                table.round()
-            })
-            .reduce(|| [K::ZERO; 2], add);
+    for round in 0..params.log_row {
+        let sum = tables.round(&rho, params.log_row - round);
+        channel.hidden("opening: sumcheck", &sum);
+        rho.push(channel.challenge("opening: rho"));
     }
     rho
 }

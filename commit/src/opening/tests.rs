@@ -1,6 +1,6 @@
 //! Openings that must pass, and provers that cheat in one way each and follow the protocol otherwise.
 
-use super::prover::{Message, prove_with};
+use super::prover::{Message, prove_with, sumcheck};
 use super::*;
 use crate::channel::{Hidden, ProverChannel, Reject, VerifierChannel};
 use crate::field::scale;
@@ -77,12 +77,12 @@ fn side(params: &Params, code: &RowCode, kind: TreeKind, shapes: &[Shape], seed:
         layout.scatter(i, cells, |x| x, &mut data);
     }
     let t = match kind {
-        TreeKind::Model => params.model_tail,
+        TreeKind::Model | TreeKind::NewModel => params.model_tail,
         TreeKind::Round1 | TreeKind::Round2 => params.trace_tail,
     };
     let mut rows = Rows::with_tails(data, &key(2), t);
     if kind == TreeKind::Round1 {
-        rows.push_masks(&key(3), params.log_row, params.model_tail);
+        rows.push_masks(&key(3), &key(4), params.log_row, params.model_tail);
     }
     let tree = rows.commit(code);
     Side {
@@ -154,6 +154,7 @@ impl Fixture {
 
     fn channel(&self) -> ProverChannel {
         let mut channel = ProverChannel::new("test", b"opening");
+        channel.set_pads(pads());
         for root in self.roots() {
             channel.absorb("root", &root);
         }
@@ -162,14 +163,8 @@ impl Fixture {
         channel
     }
 
-    fn prove_to(
-        &self,
-        channel: &mut ProverChannel,
-        sources: &[&dyn RowSource],
-        falsify: impl Fn(Message, &mut Vec<K>),
-    ) {
-        let trees: Vec<ProverTree<'_>> = self
-            .sides
+    fn trees<'a>(&'a self, sources: &[&'a dyn RowSource]) -> Vec<ProverTree<'a>> {
+        self.sides
             .iter()
             .zip(sources)
             .map(|(side, &rows)| ProverTree {
@@ -178,12 +173,20 @@ impl Fixture {
                 rows,
                 tree: &side.tree,
             })
-            .collect();
+            .collect()
+    }
+
+    fn prove_to(
+        &self,
+        channel: &mut ProverChannel,
+        sources: &[&dyn RowSource],
+        falsify: impl Fn(Message, &mut Vec<K>),
+    ) {
         prove_with(
             channel,
             &self.params,
             &self.code,
-            &trees,
+            &self.trees(sources),
             &self.claims,
             falsify,
         );
@@ -244,8 +247,16 @@ impl Fixture {
             })
             .collect();
         verify(&mut channel, &self.params, &trees, &claims)?;
-        channel.finish()
+        match channel.take_system().violated(&pads()) {
+            Some(check) => Err(Reject::check(check)),
+            None => channel.finish(),
+        }
     }
+}
+
+/// Pads for all hidden values of a test.
+fn pads() -> Vec<K> {
+    Transcript::new("pads").challenges("pads", 1 << 10)
 }
 
 #[track_caller]
@@ -363,7 +374,7 @@ fn misstated_values_and_parts_are_rejected() {
     };
     rejected_by(falsified(Message::Values, 0), VALUE);
     rejected_by(falsified(Message::Values, 1), VALUE);
-    rejected_by(falsified(Message::AtRho, 0), VALUE);
+    rejected_by(falsified(Message::AtRho, 0), "WHIR: final sum");
     rejected_by(falsified(Message::Data, 5), COMBINED);
     rejected_by(falsified(Message::Tail, 31), COMBINED);
 }
@@ -395,7 +406,7 @@ fn every_changed_symbol_sibling_and_part_is_rejected() {
         (
             message(&channel, "opening: data part at rho"),
             8,
-            VALUE.to_owned(),
+            "proof of work: whir work".to_owned(),
         ),
     ];
     for side in &f.sides {
@@ -722,4 +733,33 @@ fn times_of_a_large_opening() {
             proof.len()
         );
     }
+}
+
+#[test]
+fn the_sumcheck_is_the_same_whatever_is_held() {
+    let fixture = fixture(2);
+    let sources = fixture.sources();
+    let trees = fixture.trees(&sources);
+    let carriers = carriers(&fixture.layouts(), &fixture.claims);
+    let run = |room: usize| {
+        let mut channel = fixture.channel();
+        let gammas = channel.challenges("gamma", fixture.claims.len());
+        let (params, claims) = (&fixture.params, &fixture.claims);
+        let rho = sumcheck(
+            &mut channel,
+            params,
+            &trees,
+            claims,
+            &gammas,
+            &carriers,
+            room,
+        );
+        (channel.finish(), rho)
+    };
+    let all = run(usize::MAX);
+    // Held from the first, from a later, and from no round on.
+    for bits in 0..=fixture.params.log_row {
+        assert!(run(carriers.len() << bits) == all, "{bits} bits");
+    }
+    assert!(run(0) == all);
 }

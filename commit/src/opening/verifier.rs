@@ -1,8 +1,8 @@
 //! The verifier's half of the opening.
 
 use super::{
-    Claim, TreeKind, carriers, claims_of_parts, combination_bits, domain_point, in_base_field,
-    scalars,
+    Claim, TreeKind, claims_of_parts, coefficients, combination_variables, domain_point,
+    in_base_field,
 };
 use crate::channel::{Hidden, Reject, VerifierChannel, powers};
 use crate::field::{F, K, ext, scale};
@@ -10,7 +10,6 @@ use crate::layout::Layout;
 use crate::merkle::{self, Digest};
 use crate::params::Params;
 use crate::rows::leaf;
-use crate::shape::AxisWeights;
 use crate::whir;
 use ark_ff::{AdditiveGroup, Field};
 
@@ -51,34 +50,32 @@ pub fn verify(
         return Err(Reject::check("opening: rows of one length"));
     }
     let layouts: Vec<&Layout> = trees.iter().map(|t| t.layout).collect();
-    let gammas = powers(channel.challenge("opening: gamma"), claims.len());
+    let gamma = channel.challenge("opening: gamma");
     let mut claim = Hidden::ZERO;
-    for (c, &gamma) in claims.iter().zip(&gammas) {
-        claim += c.value * gamma;
+    for (c, power) in claims.iter().zip(powers(gamma, claims.len())) {
+        claim.add_scaled(&c.value, power);
     }
 
     let half = (K::ONE + K::ONE).inverse().unwrap_or(K::ZERO);
     let mut rho = Vec::with_capacity(params.log_row as usize);
     for _ in 0..params.log_row {
         let round = channel.hidden("opening: sumcheck", 2)?;
-        let [at_zero, at_two] = round[..] else {
+        let [at_zero, at_two] = &round[..] else {
             return Err(Reject::check("opening: sumcheck"));
         };
-        let at_one = claim - at_zero;
+        let at_one = claim - at_zero.clone();
         let r = channel.challenge("opening: rho");
         let (less_one, less_two) = (r - K::ONE, r - K::ONE - K::ONE);
-        claim = at_zero * (less_one * less_two * half) - at_one * (r * less_two)
-            + at_two * (r * less_one * half);
+        claim = at_one * -(r * less_two);
+        claim.add_scaled(at_zero, less_one * less_two * half);
+        claim.add_scaled(at_two, r * less_one * half);
         rho.push(r);
     }
 
-    let carriers = carriers(&layouts, claims);
-    let l = scalars(&layouts, claims, &gammas, &rho, &carriers);
     channel.grind("opening: work before b", params.grinding.combination)?;
-    let b = channel.challenges("opening: b", combination_bits(carriers.len()));
-    let eq = AxisWeights::eq(&b).expand(carriers.len());
+    let b = channel.challenges("opening: b", combination_variables(&layouts, claims));
     let stated = channel.hidden("opening: values of mask and proximity row", 2)?;
-    let [mask_at_rho, proximity_at_rho] = stated[..] else {
+    let [mask_at_rho, proximity_at_rho] = &stated[..] else {
         return Err(Reject::check("opening: values of mask and proximity row"));
     };
     channel.grind("opening: work before e", params.grinding.combination)?;
@@ -117,8 +114,7 @@ pub fn verify(
         symbols.push((rows, opened));
     }
 
-    // Coefficients of all rows of `G`.
-    let weights: Vec<K> = l.iter().zip(&eq).map(|(&l, &q)| e * (l + e * q)).collect();
+    let weights = coefficients(&layouts, claims, gamma, &rho, &b, e);
     let at_positions = channel.clear("opening: parts at the positions", 2 * positions.len())?;
     for (q, (&position, parts)) in positions
         .iter()
@@ -139,7 +135,7 @@ pub fn verify(
                 combined += ext(symbol(tree, mask), symbol(tree, mask + 1));
             }
         }
-        for (&(tree, row), &weight) in carriers.iter().zip(&weights) {
+        for &(tree, row, weight) in &weights {
             combined += scale(weight, symbol(tree, row));
         }
         let x = domain_point(params, position);
@@ -150,8 +146,10 @@ pub fn verify(
 
     let at_rho = channel.clear("opening: data part at rho", 1)?;
     let at_rho = at_rho.first().copied().unwrap_or(K::ZERO);
-    let expected = mask_at_rho + claim * e + proximity_at_rho * e.square();
-    channel.assert_zero(Hidden::public(at_rho) - expected, || {
+    let mut expected = mask_at_rho.clone();
+    expected.add_scaled(&claim, e);
+    expected.add_scaled(proximity_at_rho, e.square());
+    channel.assert_zero(expected - Hidden::public(at_rho), || {
         "opening: value of the combined row at the point of the sumcheck".into()
     })?;
 

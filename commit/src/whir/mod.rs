@@ -131,7 +131,7 @@ fn next_value(value: K, [constant, leading]: [K; 2], a: K) -> K {
 }
 
 /// The value at a base field point of the univariate polynomial with these coefficients.
-fn horner(coefficients: &[K], z: F) -> K {
+pub(crate) fn horner(coefficients: &[K], z: F) -> K {
     coefficients
         .iter()
         .rev()

@@ -26,6 +26,10 @@ pub struct ProverParty<'a> {
     pub witness: &'a Witness,
     /// The evaluated tuples of all lookups.
     pub columns: &'a [Vec<Column>],
+    /// Whether the lookups are a part of those whose fractions sum to zero.
+    is_part: bool,
+    /// The sum of the fractions of a part, once it is known.
+    sum: Option<[K; 2]>,
     shapes: Vec<Shape>,
     arrays: Vec<(Factor, Array)>,
     state: Option<State>,
@@ -51,10 +55,24 @@ impl<'a> ProverParty<'a> {
             publics,
             witness,
             columns,
+            is_part: false,
+            sum: None,
             shapes,
             arrays: Vec::new(),
             state: None,
         }
+    }
+
+    /// Makes it the party of a part, as [`zkmoe_verifier::engine::VerifierParty::of_part`].
+    #[must_use]
+    pub fn of_part(mut self) -> Self {
+        self.is_part = true;
+        self
+    }
+
+    /// The sum of the fractions of a part, numerator and denominator; none before the run.
+    pub fn into_sum(self) -> Option<[K; 2]> {
+        self.sum
     }
 
     /// Counts and denominators of one lookup.
@@ -136,8 +154,14 @@ impl Party for ProverParty<'_> {
             .map(|l| self.publics.dims.shape(&l.out))
             .collect();
         let mut channel = core::mem::replace(self.channel, ProverChannel::new("", &[]));
-        let (point, numerator, denominator) =
-            gkr::prove(&mut channel, &shapes, &|c| self.fractions_of(c));
+        let leaves = |c| self.fractions_of(c);
+        let (sum, (point, numerator, denominator)) = if self.is_part {
+            let (sum, claims) = gkr::prove_sum(&mut channel, &shapes, &leaves);
+            (Some(sum), claims)
+        } else {
+            (None, gkr::prove(&mut channel, &shapes, &leaves))
+        };
+        self.sum = sum;
         *self.channel = channel;
         Ok(Fractions {
             point,
@@ -212,7 +236,7 @@ impl Party for ProverParty<'_> {
     }
 
     fn product(&mut self, a: K, b: K) -> K {
-        self.channel.product(a, b)
+        a * b
     }
 
     fn assert_zero(&mut self, _: K, _: &dyn Fn() -> String) -> Result<(), Infallible> {

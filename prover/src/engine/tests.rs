@@ -99,7 +99,7 @@ fn prove_product(
         for _ in 0..dims.bits(label) {
             let values = state.round(degree);
             let r = t.challenge("r");
-            claim = next_claim(claim, &values, r);
+            claim = next_claim(&claim, &values, r);
             state.bind(r);
             assert_eq!(
                 state.total(),

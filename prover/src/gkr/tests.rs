@@ -89,6 +89,7 @@ fn evaluate(mut values: Vec<K>, point: &[K]) -> K {
 
 fn proof(shapes: &[Shape], columns: &[Column]) -> (Vec<u8>, (Vec<K>, K, K)) {
     let mut channel = ProverChannel::new("test", b"");
+    channel.set_pads(pads());
     let claims = prove(&mut channel, shapes, &|c| columns[c].clone());
     (channel.finish(), claims)
 }
@@ -110,8 +111,16 @@ fn check(shapes: &[Shape], columns: &[Column], proof: &[u8]) -> Result<Vec<K>, R
     channel.assert_zero(leaves.denominator - Hidden::public(q_sum), || {
         "leaf q".into()
     })?;
+    if let Some(check) = channel.take_system().violated(&pads()) {
+        return Err(Reject::check(check));
+    }
     channel.finish()?;
     Ok(leaves.point)
+}
+
+/// Pads for all hidden values of a test.
+fn pads() -> Vec<K> {
+    Transcript::new("pads").challenges("pads", 1 << 11)
 }
 
 fn agrees(shapes: &[Shape], columns: &[Column]) {

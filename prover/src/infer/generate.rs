@@ -149,7 +149,7 @@ mod tests {
             tests::{micro, tokens},
         },
         model::{Tensor, WeightId, random_model},
-        trace::{RequestTokens, build_trace},
+        trace::{Padding, RequestTokens, TraceError, build_trace},
     };
 
     /// A random model without an end token in reach, whose padding token has the largest embedding, at the edge of the
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_cut_reply_is_the_longest_that_can_be_proved() {
-        let mut cut = 0;
+        let (mut cut, mut refused) = (0, 0);
         for seed in 0..40 {
             // Overflows of these sizes depend on what stands before the padding.
             let model = model_with_padding(seed, 12 + 2 * seed as u16);
@@ -329,7 +329,24 @@ mod tests {
                         prompt,
                         response: reply.response_ids,
                     };
-                    build_trace(&model, &[request], 8).unwrap();
+                    let requests = [request];
+                    let eights = build_trace(&model, &requests, Padding::default()).unwrap();
+                    // More padding than was served may overflow, and only in what is added.
+                    let powers = Padding {
+                        powers_of_two: true,
+                        ..Padding::default()
+                    };
+                    match build_trace(&model, &requests, powers) {
+                        Ok(trace) => assert!(trace.padded[0].is_power_of_two()),
+                        Err(TraceError::Infer {
+                            request: 0,
+                            error: InferError::Overflow(overflow),
+                        }) => {
+                            assert!(overflow.position >= eights.padded[0], "seed {seed}");
+                            refused += 1;
+                        }
+                        Err(error) => panic!("seed {seed}: {error}"),
+                    }
                 }
                 Err(error) => {
                     assert!(matches!(error, InferError::Overflow(_)));
@@ -338,5 +355,6 @@ mod tests {
             }
         }
         assert!(cut > 5, "{cut}");
+        assert!(refused > 0, "no padding to a power of two overflowed");
     }
 }

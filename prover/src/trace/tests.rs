@@ -37,7 +37,7 @@ fn batch(model: &Model) -> Vec<RequestTokens> {
 fn set_up() -> (Model, Vec<RequestTokens>, Trace) {
     let model = random_model(&micro(), 11);
     let requests = batch(&model);
-    let trace = build_trace(&model, &requests, LOAD_MULTIPLE).unwrap();
+    let trace = build_trace(&model, &requests, Padding::default()).unwrap();
     (model, requests, trace)
 }
 
@@ -104,10 +104,9 @@ fn values_are_those_of_the_definition() {
     let layers = s.num_hidden_layers;
     let mut start = 0;
     let mut decoded = 0;
-    for request in &requests {
-        let tokens = request.padded_tokens(model.header().pad_token);
+    for (request, &length) in requests.iter().zip(&trace.padded) {
+        let tokens = request.padded_tokens(length, model.header().pad_token);
         let (values, logits) = reference::run(&model, &tokens);
-        let length = tokens.len();
         for (t, by_layer) in values.iter().enumerate() {
             for (l, values) in by_layer.iter().enumerate() {
                 for (name, reference) in [
@@ -358,19 +357,110 @@ fn router_head_and_combination_satisfy_their_equations() {
     );
 }
 
-#[test]
-fn load_multiples_only_change_padding_rows() {
-    let (model, requests, trace) = set_up();
-    let exact = build_trace(&model, &requests, 1).unwrap();
-    assert!(exact.tensor("row.real").iter().all(|&x| x == 1));
-    let rounded: Vec<usize> = exact
+/// Layer, expert, token id, gate and vector of every row that is not padding.
+fn dispatched(trace: &Trace, width: usize) -> Vec<(usize, usize, i64, i64, &[i64])> {
+    let places = trace
         .loads
         .iter()
-        .map(|b| b.load.next_multiple_of(8))
+        .flat_map(|b| std::iter::repeat_n((b.layer, b.expert), b.load));
+    let rows: Vec<_> = places
+        .zip(trace.tensor("row.x").chunks(width))
+        .enumerate()
+        .map(|(n, ((layer, expert), x))| {
+            let (tok, gate) = (trace.tensor("row.tok")[n], trace.tensor("row.gate")[n]);
+            (trace.tensor("row.real")[n], (layer, expert, tok, gate, x))
+        })
         .collect();
-    let loads: Vec<usize> = trace.loads.iter().map(|b| b.load).collect();
-    assert_eq!(rounded, loads);
-    assert_eq!(exact.tensor("x"), trace.tensor("x"));
+    assert_eq!(rows.len(), trace.tensor("row.real").len());
+    rows.into_iter()
+        .filter_map(|(real, row)| (real == 1).then_some(row))
+        .collect()
+}
+
+#[test]
+fn loads_only_change_padding_rows() {
+    // With two of seven experts for each token, one request of a few tokens leaves some unused.
+    let sizes = Sizes {
+        num_experts: 7,
+        ..micro()
+    };
+    let model = random_model(&sizes, 11);
+    let requests = [continued(&model, tokens(3, 37, 50), 2)];
+    let build = |loads: Loads| build_trace(&model, &requests, loads.into()).unwrap();
+    let exact = build(Loads::Exact);
+    assert!(exact.tensor("row.real").iter().all(|&x| x == 1));
+    let width = sizes.hidden_size;
+    let rows = dispatched(&exact, width);
+    let all = sizes.num_hidden_layers * sizes.num_experts;
+    assert_eq!(
+        rows.len(),
+        8 * sizes.num_hidden_layers * sizes.num_experts_per_tok
+    );
+    assert!(exact.loads.len() < all, "an expert that nobody chose");
+    for loads in [Loads::Multiple(8), Loads::Multiple(3), Loads::Hidden] {
+        let trace = build(loads);
+        assert_eq!(dispatched(&trace, width), rows, "{loads:?}");
+        assert_eq!(trace.loads.len(), all, "{loads:?}");
+        for (name, values) in &trace.tensors {
+            let of_blocks =
+                name.starts_with("row.") || ["eg", "ea", "eu", "eh", "ey"].contains(&name.as_str());
+            assert!(of_blocks || values == exact.tensor(name), "{name}");
+        }
+        for block in &trace.loads {
+            let used = exact
+                .loads
+                .iter()
+                .find(|b| (b.layer, b.expert) == (block.layer, block.expert))
+                .map_or(0, |b| b.load);
+            let expected = match loads {
+                Loads::Multiple(n) => used.max(1).next_multiple_of(n),
+                _ => 8,
+            };
+            assert_eq!(block.load, expected, "{loads:?}: {block:?}");
+        }
+    }
+}
+
+#[test]
+fn powers_of_two_only_add_positions_of_padding() {
+    let model = random_model(&micro(), 11);
+    let requests = batch(&model);
+    let eights = build_trace(&model, &requests, Padding::default()).unwrap();
+    let padding = Padding {
+        powers_of_two: true,
+        ..Padding::default()
+    };
+    let powers = build_trace(&model, &requests, padding).unwrap();
+    assert_eq!(eights.padded, [8, 8, 24, 16]);
+    assert_eq!(powers.padded, [8, 8, 32, 16]);
+    assert_eq!(powers.shape().lengths, powers.padded);
+    let (mut a, mut b) = (0, 0);
+    for (request, (&short, &long)) in requests
+        .iter()
+        .zip(eights.padded.iter().zip(&powers.padded))
+    {
+        for (name, rest) in [
+            ("tok", model.header().pad_token),
+            ("next", model.header().pad_token),
+            ("dec", 0),
+        ] {
+            let (left, right) = (
+                &eights.tensor(name)[a..a + short],
+                &powers.tensor(name)[b..b + long],
+            );
+            assert_eq!(left, &right[..short], "{name}");
+            let used = request.positions();
+            assert!(
+                right[used..].iter().all(|&x| x == i64::from(rest)),
+                "{name}"
+            );
+        }
+        (a, b) = (a + short, b + long);
+    }
+    let tokens: usize = requests.iter().map(|r| r.response.len()).sum();
+    assert_eq!((tokens, powers.decoded), (28, 32));
+    // Padding decodes nothing and changes nothing before it.
+    assert_eq!(eights.tensor("lg"), powers.tensor("lg"));
 }
 
 #[test]
@@ -379,7 +469,7 @@ fn another_response_is_refused_at_its_first_difference() {
     let mut requests = batch(&model);
     let good = requests[2].clone();
     requests[2].response[5] = (good.response[5] + 1) % 37;
-    let error = build_trace(&model, &requests, 8).unwrap_err();
+    let error = build_trace(&model, &requests, Padding::default()).unwrap_err();
     assert_eq!(
         error,
         TraceError::NotThisModel {
@@ -392,7 +482,7 @@ fn another_response_is_refused_at_its_first_difference() {
     requests[2] = good;
     requests[1].response.clear();
     assert!(matches!(
-        build_trace(&model, &requests, 8),
+        build_trace(&model, &requests, Padding::default()),
         Err(TraceError::Empty {
             request: 1,
             part: "response"
@@ -402,10 +492,14 @@ fn another_response_is_refused_at_its_first_difference() {
         prompt: vec![0; 40],
         response: vec![1],
     };
-    let message = build_trace(&model, &requests, 8).unwrap_err().to_string();
+    let message = build_trace(&model, &requests, Padding::default())
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("request 1: 48 positions"), "{message}");
     requests[1].prompt = vec![0, 99];
-    let message = build_trace(&model, &requests, 8).unwrap_err().to_string();
+    let message = build_trace(&model, &requests, Padding::default())
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("token 99 at position 1"), "{message}");
 }
 
@@ -413,8 +507,14 @@ fn another_response_is_refused_at_its_first_difference() {
 fn the_end_of_the_context_can_be_traced() {
     // 43 positions are in the tables, so 40 can be used.
     let model = random_model(&micro(), 13);
-    let request = continued(&model, tokens(30, 37, 1), 10);
-    let trace = build_trace(&model, &[request], 8).unwrap();
+    let requests = [continued(&model, tokens(30, 37, 1), 10)];
+    let trace = build_trace(&model, &requests, Padding::default()).unwrap();
     assert_eq!(trace.padded, [40]);
     assert_eq!(trace.decoded, 16);
+    let padding = Padding {
+        powers_of_two: true,
+        loads: Loads::Exact,
+    };
+    let trace = build_trace(&model, &requests, padding).unwrap();
+    assert_eq!(trace.padded, [43]);
 }

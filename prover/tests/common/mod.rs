@@ -16,12 +16,13 @@ use std::ops::ControlFlow;
 use zkmoe_commit::channel::Reject;
 use zkmoe_commit::params::{Grinding, Params};
 use zkmoe_commit::whir::WhirParams;
-use zkmoe_prover::commitment::{Key, commit, committed_values};
+use zkmoe_prover::commitment::{commit, committed_values};
 use zkmoe_prover::engine::Witness;
 use zkmoe_prover::infer::generate;
+use zkmoe_prover::key::{Key, Purpose};
 use zkmoe_prover::model::{Model, Tensor, WeightId, random_model};
 use zkmoe_prover::prove::{BatchProof, Hook, Reply, prove_trace};
-use zkmoe_prover::trace::{RequestTokens, Trace, build_trace};
+use zkmoe_prover::trace::{Loads, RequestTokens, Trace, build_trace};
 use zkmoe_verifier::header::Sizes;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::relation::{Dims, Fill, Relation};
@@ -36,8 +37,8 @@ pub struct Committed {
     pub model: Model,
     /// The public side.
     pub id: ModelId,
-    /// The private side.
-    pub key: Key,
+    /// The private side, as it was when nothing was proved.
+    key: Vec<u8>,
 }
 
 impl Committed {
@@ -56,7 +57,25 @@ impl Committed {
     /// Commits with given parameters and tails.
     pub fn with(model: Model, params: Params, seed: [u8; 32]) -> Self {
         let (id, key) = commit(&model, params, seed, &|_, _| ());
+        let key = key.encode();
         Self { model, id, key }
+    }
+
+    /// A copy of the key as it was at first. Who copies keys is not held by any budget, so tests may prove at will.
+    pub fn key(&self) -> Key {
+        Key::decode(&self.key).unwrap()
+    }
+
+    /// A model under the id and the key of another.
+    pub fn forged(model: Model, id: &ModelId, key: &Key) -> Self {
+        let (id, key) = (id.clone(), key.encode());
+        Self { model, id, key }
+    }
+
+    /// The same with a key that a forger made.
+    pub fn with_key(mut self, key: &Key) -> Self {
+        self.key = key.encode();
+        self
     }
 }
 
@@ -124,7 +143,7 @@ pub fn answer(model: &Model, prompt: &[u32], max_tokens: u32) -> Reply {
 }
 
 /// The trace of replies that the model gave.
-pub fn trace_of(model: &Model, replies: &[Reply], load_multiple: usize) -> Trace {
+pub fn trace_of(model: &Model, replies: &[Reply], loads: Loads) -> Trace {
     let requests: Vec<RequestTokens> = replies
         .iter()
         .map(|r| RequestTokens {
@@ -132,7 +151,7 @@ pub fn trace_of(model: &Model, replies: &[Reply], load_multiple: usize) -> Trace
             response: r.response.clone(),
         })
         .collect();
-    build_trace(model, &requests, load_multiple).unwrap()
+    build_trace(model, &requests, loads.into()).unwrap()
 }
 
 /// When an edit takes place; everything later follows from it as in an honest proof.
@@ -225,12 +244,32 @@ pub fn dishonest(
     trace: &Trace,
     hook: &mut impl Hook,
 ) -> BatchProof {
-    let (model, id, key) = (&by.model, &by.id, &by.key);
-    prove_trace(model, id, key, replies, trace.clone(), [9; 32], hook)
+    let (model, id, mut key) = (&by.model, &by.id, by.key());
+    let permit = key.spend_with(Purpose::Batch, [5; 32]).unwrap();
+    let trace = trace.clone();
+    prove_trace(model, id, &key, permit, replies, trace, [9; 32], hook).unwrap()
+}
+
+/// The check that fails in a proof, `None` if it is accepted.
+///
+/// The verifier sees of the checks on hidden values only that the proof about the pads does not fit; their names come from the prover,
+/// who knows the pads. Both have to agree on whether there is a fault at all.
+pub fn fault(id: &ModelId, batch: &BatchProof) -> Option<String> {
+    let found = rejection(id, &batch.proof);
+    match (&found, &batch.violated) {
+        (None, None) => None,
+        (Some(found), None) if found.starts_with("soundness: ") => Some(found.clone()),
+        (Some(found), Some(named)) if found.starts_with("pads: ") => Some(named.clone()),
+        (Some(found), Some(named)) if named.starts_with(found) => Some(found.clone()),
+        _ => panic!(
+            "the verifier found {found:?}, the prover {:?}",
+            batch.violated
+        ),
+    }
 }
 
 /// The name of the check that rejects a proof, `None` if it is accepted. A proof made by the prover's own code is
-/// always well formed.
+/// always well formed, unless the prover stopped at a fault that shows before the proof about the pads.
 pub fn rejection(id: &ModelId, proof: &[u8]) -> Option<String> {
     match verify_batch(id, proof) {
         Ok(_) => None,

@@ -7,13 +7,14 @@ use rayon::prelude::*;
 use zkmoe_commit::channel::Reject;
 use zkmoe_commit::codec::{Reader, Writer};
 use zkmoe_commit::field::from_i64;
-use zkmoe_prover::commitment::Key;
-use zkmoe_prover::prove::{BatchProof, NoHook, Reply, prove};
+use zkmoe_prover::key::{Key, KeyError};
+use zkmoe_prover::prove::{BatchProof, NoHook, ProveError, Reply, prove};
+use zkmoe_prover::trace::{Loads, Padding};
 use zkmoe_verifier::batch::{BatchHeader, read_proof_header, write_proof_header};
 use zkmoe_verifier::slip::Slip;
 use zkmoe_verifier::verify::{Ended, VerifyError, check_slip, verify_batch};
 
-use crate::common::{Committed, answer, dishonest, micro, rejection, trace_of};
+use crate::common::{Committed, answer, dishonest, fault, micro, rejection, trace_of};
 
 /// An honest batch under real parameters.
 fn honest() -> &'static (Committed, Vec<Reply>, BatchProof) {
@@ -27,14 +28,14 @@ fn honest() -> &'static (Committed, Vec<Reply>, BatchProof) {
         let batch = prove(
             &by.model,
             &by.id,
-            &by.key,
+            &mut by.key(),
             &replies,
-            8,
+            Padding::default(),
             [1; 32],
             &mut NoHook,
         )
         .unwrap();
-        assert_eq!(rejection(&by.id, &batch.proof), None);
+        assert_eq!(fault(&by.id, &batch), None);
         (by, replies, batch)
     })
 }
@@ -108,7 +109,7 @@ fn another_batch_header_is_rejected() {
     let (by, replies, batch) = honest();
     let proof = &batch.proof;
     assert!(with_header(by, proof, |_| ()) == *proof);
-    let edits: [(&str, HeaderEdit); 14] = [
+    let edits: [(&str, HeaderEdit); 17] = [
         ("a length is larger", |h| h.shape.lengths[0] += 1),
         ("a length is larger by a padding", |h| {
             h.shape.lengths[0] += 8;
@@ -138,10 +139,13 @@ fn another_batch_header_is_rejected() {
             h.shape.lengths.pop();
             h.blocks.pop();
         }),
+        ("it follows another proof", |h| h.link[0][7] ^= 1),
+        ("another proof follows it", |h| h.link[1][31] ^= 0x80),
+        ("it follows itself", |h| h.link[0] = h.link[1]),
     ];
     // The work is bound to the header; where none is asked for, the argument itself has to fail.
     let lazy = Committed::quick(micro());
-    let trace = trace_of(&lazy.model, replies, 8);
+    let trace = trace_of(&lazy.model, replies, Loads::Multiple(8));
     let other = dishonest(&lazy, replies, &trace, &mut NoHook).proof;
     for (name, edit) in edits {
         assert!(
@@ -153,7 +157,11 @@ fn another_batch_header_is_rejected() {
             Err(error) => {
                 let error = error.to_string();
                 // What is malformed never reaches the argument.
-                let expected = ["block of request 0", "proof: `active experts`"];
+                let expected = [
+                    "opening: leaf of the model tree",
+                    "proof: `active experts`",
+                    "proof: `chain value of this proof`",
+                ];
                 assert!(
                     expected.iter().any(|e| error.starts_with(e)),
                     "{name}: {error}"
@@ -178,18 +186,32 @@ fn another_commitment_of_the_same_model_is_another_model() {
     renamed[place..place + 32].copy_from_slice(&other.id.digest());
     assert!(rejection(&other.id, &renamed).is_some());
     // The other key's randomness under this id: the key is refused, and a forced one opens other leaves.
-    let forced = Committed {
-        key: Key {
-            id: by.key.id,
-            seed: other.key.seed,
-            tree: other.key.tree,
-        },
-        model: micro(),
-        id: by.id.clone(),
-    };
-    let trace = trace_of(&forced.model, replies, 8);
-    let proof = dishonest(&forced, replies, &trace, &mut NoHook).proof;
-    let found = rejection(&by.id, &proof);
+    let theirs = other.key();
+    let mut mixed = Key::new(
+        by.id.digest(),
+        theirs.seed(),
+        theirs.tree().clone(),
+        theirs.limit(),
+        0,
+    );
+    let refused = prove(
+        &by.model,
+        &by.id,
+        &mut mixed,
+        replies,
+        Padding::default(),
+        [1; 32],
+        &mut NoHook,
+    );
+    assert!(
+        matches!(&refused, Err(ProveError::Key(KeyError::Mismatch(why))) if why.contains("columns")),
+        "{refused:?}"
+    );
+    let forced = Committed::with(micro(), by.id.params.clone(), [3; 32]).with_key(&mixed);
+    assert_eq!(forced.id.digest(), by.id.digest());
+    let trace = trace_of(&forced.model, replies, Loads::Multiple(8));
+    let forged = dishonest(&forced, replies, &trace, &mut NoHook);
+    let found = fault(&by.id, &forged);
     assert_eq!(found.as_deref(), Some("opening: leaf of the model tree"));
 }
 
@@ -203,7 +225,18 @@ fn a_slip_is_for_one_request_and_one_text() {
         Ended::Early
     );
     let seeds = [2; 32];
-    let twin = prove(&by.model, &by.id, &by.key, replies, 8, seeds, &mut NoHook).unwrap();
+    let mut key = by.key();
+    let padding = Padding::default();
+    let twin = prove(
+        &by.model,
+        &by.id,
+        &mut key,
+        replies,
+        padding,
+        seeds,
+        &mut NoHook,
+    )
+    .unwrap();
     let reject = |name: &str, slip: &Slip, prompt: &[u32], check: &str| match check_slip(
         &by.id, &accepted, slip, prompt,
     ) {
@@ -302,11 +335,11 @@ fn a_slip_is_for_one_request_and_one_text() {
 fn requests_keep_their_places() {
     let (by, replies, batch) = honest();
     let swapped: Vec<Reply> = replies.iter().rev().cloned().collect();
-    let trace = trace_of(&by.model, &swapped, 8);
+    let trace = trace_of(&by.model, &swapped, Loads::Multiple(8));
     // The trace is of the swapped order, header and slips are of the claimed one.
-    let proof = dishonest(by, replies, &trace, &mut NoHook).proof;
-    let found = rejection(&by.id, &proof).unwrap();
-    assert!(found.starts_with("block of request 0"), "{found}");
+    let forged = dishonest(by, replies, &trace, &mut NoHook);
+    let found = fault(&by.id, &forged);
+    assert_eq!(found.as_deref(), Some("blocks of requests: evaluations"));
     let hashes = with_header(by, &batch.proof, |h| h.blocks.swap(0, 1));
     assert!(verify_batch(&by.id, &hashes).is_err());
 }
@@ -325,9 +358,9 @@ fn a_reply_split_in_another_place_is_noticed_by_the_slip() {
     let batch = prove(
         &by.model,
         &by.id,
-        &by.key,
+        &mut by.key(),
         &[split],
-        8,
+        Padding::default(),
         [1; 32],
         &mut NoHook,
     )

@@ -16,7 +16,7 @@ use crate::common::cells::Cells;
 use crate::common::oracle::failing_check;
 use crate::common::recompute::{Step, Token};
 use crate::common::{Committed, Edit, Stage, answer, edited, micro, micro_sizes, trace_of};
-use crate::{LOAD_MULTIPLE, Scene, scene};
+use crate::{LOADS, Scene, scene};
 /// The token of most lies: in a prompt, not decoded.
 const TOKEN: (usize, usize) = (1, 2);
 /// A token that decodes.
@@ -734,7 +734,7 @@ fn pass_off(model: Model, liar: &Model, prompt: &[u32]) {
     let lie = reply.response[0];
     assert_ne!(lie, honest);
     let scene = Scene {
-        trace: trace_of(liar, std::slice::from_ref(&reply), LOAD_MULTIPLE),
+        trace: trace_of(liar, std::slice::from_ref(&reply), LOADS),
         replies: vec![reply],
         by: Committed::quick(model),
         relation: olmoe::relation(liar.header()),
@@ -868,7 +868,7 @@ fn the_embedding_of_another_token_is_rejected() {
         ..other.clone()
     };
     let scene = Scene {
-        trace: trace_of(&micro(), &[other], LOAD_MULTIPLE),
+        trace: trace_of(&micro(), &[other], LOADS),
         replies: vec![claimed],
         by: Committed::quick(micro()),
         relation: olmoe::relation(micro().header()),

@@ -16,13 +16,13 @@ use std::sync::OnceLock;
 use ark_ff::{AdditiveGroup, Field};
 use common::cells::{Cells, signed};
 use common::oracle::{Oracle, failing_check};
-use common::{Committed, Edit, Malice, Stage, answer, dishonest, micro, rejection, trace_of};
+use common::{Committed, Edit, Malice, Stage, answer, dishonest, fault, micro, trace_of};
 use rayon::prelude::*;
 use zkmoe_commit::field::{F, from_i64};
 use zkmoe_prover::engine::Witness;
 use zkmoe_prover::model::Model;
 use zkmoe_prover::prove::Reply;
-use zkmoe_prover::trace::Trace;
+use zkmoe_prover::trace::{Loads, Trace};
 use zkmoe_verifier::gadgets::argmax::key;
 use zkmoe_verifier::olmoe;
 use zkmoe_verifier::relation::{Dims, Fill, Relation};
@@ -30,6 +30,7 @@ use zkmoe_verifier::verify::{check_slip, verify_batch};
 
 /// Loads are rounded up so far that every block has rows to spare for lies.
 const LOAD_MULTIPLE: usize = 40;
+const LOADS: Loads = Loads::Multiple(LOAD_MULTIPLE);
 /// The check of all lookups.
 const LOOKUPS: &str = "the fractions of a lookup sum to zero";
 
@@ -46,7 +47,7 @@ struct Scene {
 impl Scene {
     fn new(model: Model, prompts: &[(&[u32], u32)]) -> Self {
         let replies: Vec<Reply> = prompts.iter().map(|(p, n)| answer(&model, p, *n)).collect();
-        let trace = trace_of(&model, &replies, LOAD_MULTIPLE);
+        let trace = trace_of(&model, &replies, LOADS);
         let by = Committed::quick(model);
         let mut hook = Malice::new(Stage::Trace, &|_| ());
         dishonest(&by, &replies, &trace, &mut hook);
@@ -66,7 +67,7 @@ impl Scene {
     fn falsify<'a>(&self, stage: Stage, edit: &'a Edit<'a>) -> (Malice<'a>, Option<String>) {
         let mut hook = Malice::new(stage, edit);
         let batch = dishonest(&self.by, &self.replies, &self.trace, &mut hook);
-        let check = rejection(&self.by.id, &batch.proof);
+        let check = fault(&self.by.id, &batch);
         (hook, check)
     }
 }
@@ -243,7 +244,7 @@ fn refute(scene: &Scene, stage: Stage, judgement: &Judgement) -> usize {
             };
             let (_, found) = scene.falsify(stage, &edit);
             let expected = if is_bound_by_the_block(name) {
-                "block of request".to_owned()
+                "blocks of requests".to_owned()
             } else {
                 check.clone().unwrap()
             };

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 use zkmoe_prover::model::{Model, Tensor, WeightId, random_model};
-use zkmoe_prover::prove::{NoHook, Reply, prove};
+use zkmoe_prover::prove::{NoHook, ProveError, Reply, prove};
+use zkmoe_prover::trace::{Loads, Padding};
 use zkmoe_verifier::header::Sizes;
 
 use crate::common::{
-    Committed, OtherWeights, answer, dishonest, edited, micro_sizes, rejection, trace_of,
+    Committed, OtherWeights, answer, dishonest, edited, fault, micro_sizes, trace_of,
 };
-use crate::{LOAD_MULTIPLE, scene};
+use crate::{LOADS, scene};
 
 /// Exchanges the weights of two experts of a layer.
 fn swap_experts(model: &Model, a: usize, b: usize) -> Model {
@@ -67,36 +68,48 @@ fn other_weights_than_the_committed_are_rejected() {
     neighbours.par_iter().for_each(|(name, other)| {
         let prompts = scene.replies.iter().map(|r| (&r.prompt, r.max_tokens));
         let replies: Vec<Reply> = prompts.map(|(p, n)| answer(other, p, n)).collect();
-        let trace = trace_of(other, &replies, LOAD_MULTIPLE);
+        let trace = trace_of(other, &replies, LOADS);
         // The rows are those that were committed to, the witness is the other model's.
         let batch = dishonest(by, &replies, &trace, &mut OtherWeights(other));
-        let found = rejection(&by.id, &batch.proof);
+        let found = fault(&by.id, &batch);
         let expected = "opening: value of the combined row";
         assert!(
             found.as_ref().is_some_and(|f| f.starts_with(expected)),
             "{name}: {found:?}"
         );
         // Rows and witness are the other model's.
-        let batch = prove(other, &by.id, &by.key, &replies, 8, [9; 32], &mut NoHook).unwrap();
-        let found = rejection(&by.id, &batch.proof);
-        assert_eq!(
-            found.as_deref(),
-            Some("opening: leaf of the model tree"),
-            "{name}"
+        let mut key = by.key();
+        let padding = Padding::default();
+        let refused = prove(
+            other,
+            &by.id,
+            &mut key,
+            &replies,
+            padding,
+            [9; 32],
+            &mut NoHook,
         );
+        let check = "opening: leaf of the model tree";
+        assert!(
+            matches!(&refused, Err(ProveError::Violated(found)) if found == check),
+            "{name}: {refused:?}"
+        );
+        let forced = Committed::forged(edited(other, |_| ()), &by.id, &by.key());
+        let batch = dishonest(&forced, &replies, &trace, &mut NoHook);
+        assert_eq!(fault(&by.id, &batch).as_deref(), Some(check), "{name}");
     });
     println!("weights: {} proved and rejected", 2 * neighbours.len());
 }
 
 #[test]
-fn an_expert_that_serves_nobody_does_not_matter() {
+fn an_expert_that_is_left_out_does_not_matter() {
     let sizes = Sizes {
         num_experts: 16,
         ..micro_sizes()
     };
     let by = Committed::new(random_model(&sizes, 7));
     let replies = [answer(&by.model, &[3, 5, 7], 3)];
-    let trace = trace_of(&by.model, &replies, 8);
+    let trace = trace_of(&by.model, &replies, Loads::Exact);
     let active: BTreeSet<usize> = trace
         .loads
         .iter()
@@ -114,7 +127,7 @@ fn an_expert_that_serves_nobody_does_not_matter() {
     let honest = dishonest(&by, &replies, &trace, &mut NoHook);
     let same = dishonest(&by, &replies, &trace, &mut OtherWeights(&change(idle)));
     assert!(honest.proof == same.proof);
-    assert_eq!(rejection(&by.id, &same.proof), None);
+    assert_eq!(fault(&by.id, &same), None);
     let other = dishonest(&by, &replies, &trace, &mut OtherWeights(&change(busy)));
-    assert!(rejection(&by.id, &other.proof).is_some());
+    assert!(fault(&by.id, &other).is_some());
 }

@@ -37,7 +37,7 @@ pub type Point = BTreeMap<Label, AxisWeights>;
 /// One end of the channel.
 pub trait Party {
     /// A value that depends on the witness.
-    type Value: Copy
+    type Value: Clone
         + Add<Output = Self::Value>
         + Sub<Output = Self::Value>
         + Mul<K, Output = Self::Value>;
@@ -48,7 +48,7 @@ pub trait Party {
     fn public(&self, x: K) -> Self::Value;
     /// Draws a challenge.
     fn challenge(&mut self, label: &'static str) -> K;
-    /// Proves that the fractions of all columns sum to zero; ends in a point and the values of the concatenated
+    /// Proves that the fractions of all columns sum to zero, or keeps their sum where the columns are a part of all; ends in a point and the values of the concatenated
     /// numerators and denominators there.
     fn fractions(&mut self) -> Result<Fractions<Self::Value>, Self::Error>;
     /// The functional `weights` of a tensor of the relation over `F`, or of one component of a tensor over `K`.
@@ -329,10 +329,10 @@ impl<'a, P: Party> Run<'a, P> {
                         .iter()
                         .find(|(p, s, t, _)| *p == place && *s == summed && *t == bare);
                     let value = if let Some((_, _, _, value)) = known {
-                        *value
+                        value.clone()
                     } else {
                         let value = self.product(labels, weights, factors, name)?;
-                        self.known.push((place, summed, bare, value));
+                        self.known.push((place, summed, bare, value.clone()));
                         value
                     };
                     total = total + value * (scale * coefficient);
@@ -360,7 +360,7 @@ impl<'a, P: Party> Run<'a, P> {
             labels,
             weights,
             factors,
-            value,
+            value: value.clone(),
             name: name.into(),
         });
         Ok(value)
@@ -389,13 +389,13 @@ impl<'a, P: Party> Run<'a, P> {
                     } else {
                         ext(from_i64(0), from_i64(1))
                     };
-                    total = total + value * unit;
                     self.claims.push(TensorClaim {
                         tensor,
                         component,
                         weights: weights.clone(),
-                        value,
+                        value: value.clone(),
                     });
+                    total = total + value * unit;
                 }
                 Ok(total)
             }
@@ -428,7 +428,7 @@ impl<'a, P: Party> Run<'a, P> {
         let mut factors: Vec<Factor> = Vec::new();
         let mut terms = Vec::new();
         for (pending, &coefficient) in group.iter().zip(&batching) {
-            claim = claim + pending.value * coefficient;
+            claim = claim + pending.value.clone() * coefficient;
             let numbers = pending
                 .factors
                 .iter()
@@ -460,7 +460,7 @@ impl<'a, P: Party> Run<'a, P> {
                 let values = self.party.round(degree)?;
                 let r = self.party.challenge("sumcheck");
                 self.party.bind(r);
-                claim = next_claim(claim, &values, r);
+                claim = next_claim(&claim, &values, r);
                 if let Some(p) = point.get_mut(&label) {
                     p.push(r);
                 }
@@ -478,9 +478,10 @@ impl<'a, P: Party> Run<'a, P> {
         for (coefficient, numbers) in &sumcheck.terms {
             let mut product: Option<P::Value> = None;
             for &n in numbers {
+                let value: P::Value = values[n].clone();
                 product = Some(match product {
-                    None => values[n],
-                    Some(p) => self.party.product(p, values[n]),
+                    None => value,
+                    Some(p) => self.party.product(p, value),
                 });
             }
             if let Some(p) = product {
@@ -496,16 +497,16 @@ impl<'a, P: Party> Run<'a, P> {
 }
 
 /// `g(r)` of the polynomial with the values `g(0), claim - g(0), g(2), ..., g(d)` at `0..=d`.
-pub fn next_claim<V>(claim: V, values: &[V], r: K) -> V
+pub fn next_claim<V>(claim: &V, values: &[V], r: K) -> V
 where
-    V: Copy + Add<Output = V> + Sub<Output = V> + Mul<K, Output = V>,
+    V: Clone + Add<Output = V> + Sub<Output = V> + Mul<K, Output = V>,
 {
     let d = values.len();
     let at = |i: usize| {
         if i == 1 {
-            claim - values[0]
+            claim.clone() - values[0].clone()
         } else {
-            values[i.saturating_sub(usize::from(i > 1))]
+            values[i.saturating_sub(usize::from(i > 1))].clone()
         }
     };
     let coefficients = lagrange(d, r);

@@ -1,7 +1,7 @@
 //! The verifier's end of [`super::run`].
 
 use super::{Factor, Fractions, Party, Sumcheck};
-use crate::gkr;
+use crate::gkr::{self, Fraction};
 use crate::relation::Label;
 use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel};
 use zkmoe_commit::field::K;
@@ -12,10 +12,38 @@ pub struct VerifierParty<'a, 'b> {
     /// The channel.
     pub channel: &'a mut VerifierChannel<'b>,
     /// Index sets of all lookups.
-    pub lookups: Vec<Shape>,
+    lookups: Vec<Shape>,
+    /// Whether the lookups are a part of those whose fractions sum to zero.
+    is_part: bool,
+    /// The sum of the fractions of a part, once it is known.
+    sum: Option<Fraction>,
 }
 
-impl VerifierParty<'_, '_> {
+impl<'a, 'b> VerifierParty<'a, 'b> {
+    /// A party for a relation whose lookups have these index sets.
+    pub fn new(channel: &'a mut VerifierChannel<'b>, lookups: Vec<Shape>) -> Self {
+        Self {
+            channel,
+            lookups,
+            is_part: false,
+            sum: None,
+        }
+    }
+
+    /// As [`VerifierParty::new`] for lookups whose fractions sum to zero only together with those of other parts. The
+    /// caller has to see to that, with the sum that [`VerifierParty::into_sum`] gives.
+    pub fn of_part(channel: &'a mut VerifierChannel<'b>, lookups: Vec<Shape>) -> Self {
+        Self {
+            is_part: true,
+            ..Self::new(channel, lookups)
+        }
+    }
+
+    /// The sum of the fractions of a part; none before [`super::run`].
+    pub fn into_sum(self) -> Option<Fraction> {
+        self.sum
+    }
+
     fn one(&mut self, label: &'static str) -> Result<Hidden, Reject> {
         let values = self.channel.hidden(label, 1)?;
         values
@@ -36,7 +64,13 @@ impl Party for VerifierParty<'_, '_> {
         self.channel.challenge(label)
     }
     fn fractions(&mut self) -> Result<Fractions<Hidden>, Reject> {
-        let leaves = gkr::verify(self.channel, &self.lookups)?;
+        let leaves = if self.is_part {
+            let (sum, leaves) = gkr::sum(self.channel, &self.lookups)?;
+            self.sum = Some(sum);
+            leaves
+        } else {
+            gkr::verify(self.channel, &self.lookups)?
+        };
         Ok(Fractions {
             point: leaves.point,
             numerator: leaves.numerator,

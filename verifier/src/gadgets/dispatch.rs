@@ -1,8 +1,8 @@
 //! Dispatch: the rows of an expert are those of the tokens that selected it.
 //!
-//! An active block is a layer and an expert that some token selected. It has as many rows as its public load; a row is a
-//! token id, the gate weight of the token for this expert, and the token's normalized vector. Loads are rounded up, so
-//! some rows are padding: `real = 0`.
+//! An active block is a layer and an expert that takes part; all that tokens selected have to. It has as many rows as its
+//! public load; a row is a token id, the gate weight of the token for this expert, and the token's normalized vector.
+//! Loads may be rounded up and experts take part that no token selected, so some rows are padding: `real = 0`.
 //!
 //! # In the proof
 //!

@@ -37,8 +37,13 @@ impl Builder {
 
     /// Declares a tensor of weights.
     pub fn weights(&mut self, id: WeightId, axes: &[Label]) -> Expr {
+        self.part_of_weights(id.name(), id, axes)
+    }
+
+    /// Declares a part of a tensor of weights, of which there may be several.
+    pub fn part_of_weights(&mut self, name: &str, id: WeightId, axes: &[Label]) -> Expr {
         self.declare(Tensor {
-            name: id.name().into(),
+            name: name.into(),
             axes: axes.to_vec(),
             round: Round::Model,
             extension: false,
@@ -249,6 +254,11 @@ impl Builder {
                 .collect();
             self.lookup(&name, &[axis], count, tag, tuple);
         }
+        self.finish_without_tables()
+    }
+
+    /// The relation as it is: the tables' sides are elsewhere.
+    pub fn finish_without_tables(self) -> Relation {
         Relation {
             tensors: self.tensors,
             constraints: self.constraints,

@@ -36,6 +36,16 @@ impl Dims {
         Self { sizes, batch }
     }
 
+    /// Sizes for a model alone. Nothing about weights depends on a batch, so the smallest stands for any.
+    pub fn of_model(sizes: Sizes) -> Self {
+        let batch = BatchShape {
+            lengths: vec![1],
+            blocks: vec![(0, 0, 1)],
+            decoded: 1,
+        };
+        Self::new(sizes, batch)
+    }
+
     /// The longest padded length.
     pub fn longest(&self) -> usize {
         self.batch.lengths.iter().copied().max().unwrap_or(1)
@@ -73,6 +83,7 @@ impl Dims {
             Label::Cell => CELLS,
             Label::Entry(bits) => 1 << bits,
             Label::Exponent => EXPONENTS,
+            Label::Slice(n) => n as usize,
         }
     }
 

@@ -66,6 +66,8 @@ pub enum Label {
     Entry(u8),
     /// Normalisation exponents of the norm's table.
     Exponent,
+    /// So many neighbouring entries of another axis.
+    Slice(u32),
 }
 
 impl Label {
@@ -92,6 +94,7 @@ impl Label {
             Self::Cell => "q".into(),
             Self::Entry(bits) => format!("y{bits}"),
             Self::Exponent => "z".into(),
+            Self::Slice(n) => format!("p{n}"),
         }
     }
 }

@@ -1,0 +1,114 @@
+//! The file beside a key that remembers its ledger, so that a key from a backup is noticed.
+//!
+//! It has the ledger of the last opening. It is written after the key's own, and before the opening exists, so it is
+//! at most one opening behind. A key that is further behind, or has other chain values, is not the key that made the
+//! last opening. Both files restored or copied together look sound; only the chain values of their proofs tell then.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
+
+use super::ledger::Ledger;
+use super::slots::{Block, Slots, block, read_start};
+use super::{KeyError, decode_error, io_error, regular_size};
+use crate::files::{Mode, write_file};
+
+/// The first bytes of the file.
+pub const LAST_MAGIC: [u8; 8] = *b"ZKMOLST\0";
+/// The version of the format.
+pub const LAST_VERSION: u32 = 1;
+
+fn head(id: &[u8; 32]) -> Block {
+    let mut w = Writer::new();
+    write_magic(&mut w, &LAST_MAGIC, LAST_VERSION);
+    w.raw(id);
+    block(&w.bytes)
+}
+
+/// The model id of a head.
+fn read_head(bytes: &[u8]) -> Result<[u8; 32], DecodeError> {
+    let mut r = Reader::new(bytes);
+    read_magic(&mut r, &LAST_MAGIC, LAST_VERSION, "last ledger")?;
+    r.digest("model id")
+}
+
+/// The name of the file beside a key.
+pub fn last_name(key: &Path) -> PathBuf {
+    let mut name = OsString::from(key);
+    name.push(".last");
+    name.into()
+}
+
+/// Reads the model id and the ledger of such a file.
+pub fn read_last(path: &Path) -> Result<([u8; 32], Ledger), KeyError> {
+    let mut file = File::open(path).map_err(io_error(path))?;
+    let (id, slots) = read(path, &mut file)?;
+    Ok((id, *slots.ledger()))
+}
+
+fn read(path: &Path, file: &mut File) -> Result<([u8; 32], Slots), KeyError> {
+    let size = regular_size(path, file)?;
+    let bytes = read_start(file).map_err(io_error(path))?;
+    let decoded = read_head(&bytes).and_then(|id| {
+        let slots = Slots::decode(&bytes)?;
+        match size - bytes.len() as u64 {
+            0 => Ok((id, slots)),
+            n => Err(DecodeError::Trailing(n as usize)),
+        }
+    });
+    decoded.map_err(decode_error(path))
+}
+
+/// The file beside a key that is open.
+pub(super) struct Last {
+    path: PathBuf,
+    id: [u8; 32],
+    found: Option<(File, Slots)>,
+}
+
+impl Last {
+    /// Opens the file beside the key of model `id`, if there is one.
+    pub(super) fn open(path: PathBuf, id: [u8; 32]) -> Result<Self, KeyError> {
+        let found = match OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io_error(&path)(error)),
+            Ok(mut file) => {
+                let (named, slots) = read(&path, &mut file)?;
+                if named != id {
+                    return Err(KeyError::OtherLast(path.display().to_string()));
+                }
+                Some((file, slots))
+            }
+        };
+        Ok(Self { path, id, found })
+    }
+
+    /// The ledger that was remembered last.
+    pub(super) fn ledger(&self) -> Option<&Ledger> {
+        self.found.as_ref().map(|(_, slots)| slots.ledger())
+    }
+
+    /// The path, for messages.
+    pub(super) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Remembers a ledger, durably. One without openings is not worth a file.
+    pub(super) fn remember(&mut self, ledger: &Ledger) -> Result<(), KeyError> {
+        match &mut self.found {
+            Some((_, slots)) if slots.ledger() == ledger => Ok(()),
+            Some((file, slots)) => slots.push(file, ledger).map_err(io_error(&self.path)),
+            None if ledger.openings() == 0 => Ok(()),
+            None => {
+                let bytes = Slots::encode(&head(&self.id), ledger);
+                write_file(&self.path, Mode::PrivateNew, |w| w.write_all(&bytes))
+                    .map_err(io_error(&self.path))?;
+                *self = Self::open(self.path.clone(), self.id)?;
+                Ok(())
+            }
+        }
+    }
+}
