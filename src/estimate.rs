@@ -8,8 +8,9 @@
 use serde::Serialize;
 use zkmoe_commit::params::{MAX_ROWS, Params};
 use zkmoe_prover::trace::Padding;
-use zkmoe_verifier::batch::{MAX_CELLS, MAX_POSITIONS, MAX_REQUESTS};
+use zkmoe_verifier::batch::{MAX_POSITIONS, MAX_REQUESTS};
 use zkmoe_verifier::header::{Header, Sizes};
+use zkmoe_verifier::limits::MAX_CELLS;
 use zkmoe_verifier::olmoe;
 use zkmoe_verifier::relation::{BatchShape, Dims, Round};
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zkmoe_commit::codec::DecodeError;
 use zkmoe_prover::files::{Mode, write_atomic, write_file};
-use zkmoe_prover::key::{Key, KeyError};
+use zkmoe_prover::key::{Key, KeyError, last_name};
 use zkmoe_prover::model::Model;
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_verifier::id::ModelId;
@@ -83,6 +83,28 @@ pub fn check_folder_of(path: &Path) -> Result<(), Failure> {
         Err(Failure::file(path, "its folder does not exist")
             .advise(format!("create {} first", folder.display())))
     }
+}
+
+/// Refuses a name for a new key that is taken, before hours of work are done for it.
+///
+/// The file beside a key that is gone takes the name as well: the new key would be refused as one that does not fit it.
+pub fn check_new_key(path: &Path) -> Result<(), Failure> {
+    check_folder_of(path)?;
+    // A link that leads nowhere takes a name as well.
+    let taken = |path: &Path| path.symlink_metadata().is_ok();
+    if taken(path) {
+        let reason = "exists; a key is never overwritten, because without it nothing can be proved under its model id";
+        return Err(Failure::file(path, reason).advise("choose another name"));
+    }
+    let last = last_name(path);
+    if taken(&last) {
+        return Err(
+            Failure::file(&last, "exists; it belongs to a key that was here").advise(
+                "if that key is gone for good, remove the file; otherwise choose another name",
+            ),
+        );
+    }
+    Ok(())
 }
 
 /// A tokenizer from the bytes inside `path`.

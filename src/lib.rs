@@ -14,6 +14,7 @@ pub mod input;
 pub mod learned;
 pub mod output;
 pub mod reply;
+pub mod state;
 pub mod verdict;
 
 pub use zkmoe_commit as commit;

@@ -14,6 +14,7 @@ use zkmoe::prover::key::{Key, KeyState};
 use zkmoe::prover::model::{Model, Tensor, WeightId};
 use zkmoe::prover::tokenizer::Tokenizer;
 use zkmoe::reply::Reply;
+use zkmoe::state::State;
 use zkmoe::verdict::{Certified, How, write_verdict};
 use zkmoe::verifier::id::ModelId;
 use zkmoe::verifier::slip::Slip;
@@ -24,12 +25,24 @@ const PROMPTS: [(&str, &str); 2] = [
 ];
 
 fn zkmoe(args: &[&str], stdin: &[u8]) -> Output {
+    zkmoe_under(&[("ZKMOE_STATE", Some("state"))], args, stdin)
+}
+
+/// Runs the command with variables of the environment changed: folders within that of the tests, or none.
+fn zkmoe_under(changes: &[(&str, Option<&str>)], args: &[&str], stdin: &[u8]) -> Output {
     // A key is locked while it is used, and most tests share one.
     static KEYS: Mutex<()> = Mutex::new(());
     let _turn = args
         .contains(&"--key")
         .then(|| KEYS.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_zkmoe"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zkmoe"));
+    for (variable, value) in changes {
+        match value {
+            Some(name) => command.env(variable, folder().join(name)),
+            None => command.env_remove(variable),
+        };
+    }
+    let mut child = command
         .args(args)
         .current_dir(folder())
         .stdin(Stdio::piped())
@@ -49,7 +62,16 @@ fn expect(args: &[&str], code: i32) -> (String, String) {
 
 #[track_caller]
 fn expect_with(args: &[&str], stdin: &[u8], code: i32) -> (String, String) {
-    let output = zkmoe(args, stdin);
+    expected(args, zkmoe(args, stdin), code)
+}
+
+#[track_caller]
+fn expect_under(changes: &[(&str, Option<&str>)], args: &[&str], code: i32) -> (String, String) {
+    expected(args, zkmoe_under(changes, args, b""), code)
+}
+
+#[track_caller]
+fn expected(args: &[&str], output: Output, code: i32) -> (String, String) {
     let (out, err) = (
         String::from_utf8(output.stdout).unwrap(),
         String::from_utf8(output.stderr).unwrap(),
@@ -241,6 +263,8 @@ fn honest_replies_are_accepted() {
         "batch of 2",
         "limit of 8 tokens",
         "Weights in range: ",
+        "Soundness: ",
+        "Altogether: ",
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }
@@ -248,7 +272,12 @@ fn honest_replies_are_accepted() {
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json["verdict"], "ACCEPTED");
     assert_eq!(json["model_id"], id);
-    assert!(json["soundness_bits"].as_f64().unwrap() >= 100.0);
+    let bits = json["soundness_bits"].as_f64().unwrap();
+    let weights = json["weights"]["soundness_bits"].as_f64().unwrap();
+    let total = json["total_bits"].as_f64().unwrap();
+    assert!(bits >= 100.0 && weights >= 100.0, "{json}");
+    let sum = (-bits).exp2() + (-weights).exp2();
+    assert!((total + sum.log2()).abs() < 1e-6, "{json}");
     let other = [
         ("--slip", "proofs/word.slip"),
         ("--prompt", PROMPTS[1].1),
@@ -364,6 +393,18 @@ fn damaged_proofs_are_rejected() {
     verify("empty.proof", &[], 2);
 }
 
+/// Leaves a note of the tests' own user beside an id.
+fn leave_note(id: &str, digest: &[u8; 32], how: How, bits: f64) {
+    let secret = State::new(folder().join("state")).secret_or_new().unwrap();
+    let certified = Certified::new(how, bits);
+    write_verdict(&secret, &folder().join(id), digest, &certified).unwrap();
+}
+
+fn digest(id: &str) -> [u8; 32] {
+    let bytes = fs::read(folder().join(id)).unwrap();
+    ModelId::decode(&bytes).unwrap().digest()
+}
+
 /// A copy of the id, without a verdict beside it.
 fn bare_id(name: &str) -> String {
     let file = format!("{name}.id");
@@ -418,15 +459,215 @@ fn nothing_is_accepted_of_a_model_that_is_not_certified() {
         err.contains("bare.id.certified") && err.contains("remove it"),
         "{err}"
     );
-    let digest = ModelId::decode(&fs::read(folder.join(&id)).unwrap())
-        .unwrap()
-        .digest();
+    let digest = digest(&id);
     let how = How::Rotation { from: [7; 32] };
-    write_verdict(&folder.join(&id), &digest, &Certified::new(how, 100.5)).unwrap();
+    leave_note(&id, &digest, how, 98.9);
+    let (_, err) = expect(&verify_args(&[("--id", &id)]), 2);
+    assert!(
+        err.contains("is for 98.9 bits, and 99.0 are needed"),
+        "{err}"
+    );
+    leave_note(&id, &digest, how, 100.5);
     let (out, _) = expect(&verify_args(&[("--id", &id), ("--json", "")]), 0);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json["weights"]["shown_by"], "rotation");
     assert_eq!(json["weights"]["soundness_bits"], 100.5);
+}
+
+#[test]
+fn notes_of_others_are_not_believed() {
+    let folder = prepared();
+    let id = bare_id("shipped");
+    let note = folder.join("shipped.id.certified");
+    let made_by_you = |state: &str| {
+        let args = ["inspect", "shipped.id.certified", "--state", state];
+        let (text, _) = expect(&args, 0);
+        assert!(text.contains("note of a verified model"), "{text}");
+        let (json, _) = expect(&[&args[..], &["--json"]].concat(), 0);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["facts"]["model id"], hex(&digest("model.id")));
+        json["facts"]["made by you"].as_str().unwrap().to_owned()
+    };
+    let refused = |state: &str, reason: &str| {
+        let (out, err) = expect(&verify_args(&[("--id", &id), ("--state", state)]), 2);
+        assert!(out.is_empty(), "{out}");
+        for part in [
+            "shipped.id.certified",
+            reason,
+            "zkmoe verify-model",
+            "--cert",
+        ] {
+            assert!(err.contains(part), "{part}: {err}");
+        }
+    };
+
+    // The provider makes a note, about exactly this id, and ships both.
+    let provider = [&verify_model_args(&id, "model.cert")[..], &["--state", "p"]].concat();
+    expect(&provider, 0);
+    let forged = fs::read(&note).unwrap();
+    refused("state", "was not made with your secret in ");
+    refused("nobody", "was not made here: there is no nobody/");
+    assert_eq!(made_by_you("p"), "yes");
+    assert!(made_by_you("state").starts_with("no: "));
+    assert!(made_by_you("nobody").starts_with("no: "));
+    assert!(!folder.join("nobody").exists(), "looking makes no secret");
+    let (out, _) = expect(&verify_args(&[("--id", &id), ("--cert", "model.cert")]), 0);
+    assert!(out.contains("by model.cert"), "{out}");
+
+    // A check of one's own replaces it.
+    expect(&verify_model_args(&id, "model.cert"), 0);
+    expect(&verify_args(&[("--id", &id)]), 0);
+    refused("p", "was not made with your secret in ");
+    let mine = fs::read(&note).unwrap();
+    assert!(mine[..81] == forged[..81] && mine[81..] != forged[81..]);
+
+    // Magic, version, model id, kind, certificate, soundness, MAC.
+    for at in [0, 8, 12, 43, 44, 45, 76, 77, 80, 81, 112] {
+        let mut flipped = mine.clone();
+        flipped[at] ^= 1;
+        fs::write(&note, flipped).unwrap();
+        refused("state", "");
+    }
+    // Version 1 had no MAC.
+    let mut old = mine[..81].to_vec();
+    old[8] = 1;
+    fs::write(&note, old).unwrap();
+    refused("state", "verdict version 1, this program reads version 2");
+    fs::write(&note, mine).unwrap();
+    expect(&verify_args(&[("--id", &id)]), 0);
+}
+
+#[test]
+fn without_its_secret_a_note_is_void() {
+    let folder = prepared();
+    let id = bare_id("void");
+    let make = [
+        &verify_model_args(&id, "model.cert")[..],
+        &["--state", "mine"],
+    ]
+    .concat();
+    let verify = verify_args(&[("--id", &id), ("--state", "mine")]);
+    // What is rejected draws no secret.
+    let mut wrong = make.clone();
+    wrong[2] = "other.id";
+    expect(&wrong, 1);
+    assert!(!folder.join("mine").exists());
+    expect(&make, 0);
+    expect(&verify, 0);
+    let secret = folder.join("mine/notes.secret");
+    let bytes = fs::read(&secret).unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(&secret).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    let note = fs::read(folder.join("void.id.certified")).unwrap();
+    for damaged in [&bytes[..43], &[&bytes[..], &[0]].concat(), b""] {
+        fs::write(&secret, damaged).unwrap();
+        for args in [&verify, &make] {
+            let (out, err) = expect(args, 2);
+            assert!(
+                out.is_empty() && err.contains("mine/notes.secret") && err.contains("remove it"),
+                "{err}"
+            );
+        }
+        assert_eq!(fs::read(&secret).unwrap(), damaged);
+        assert_eq!(
+            fs::read(folder.join("void.id.certified")).unwrap(),
+            note,
+            "stays"
+        );
+    }
+    fs::remove_file(&secret).unwrap();
+    let (_, err) = expect(&verify, 2);
+    assert!(err.contains("was not made here"), "{err}");
+    assert!(!secret.exists(), "`verify` draws no secret");
+    expect(&make, 0);
+    expect(&verify, 0);
+    fs::write(&secret, &bytes).unwrap();
+    let (_, err) = expect(&verify, 2);
+    assert!(err.contains("was not made with your secret"), "{err}");
+}
+
+#[test]
+fn the_state_folder_comes_from_option_or_environment() {
+    let folder = prepared();
+    let nowhere = [
+        ("ZKMOE_STATE", None),
+        ("XDG_STATE_HOME", None),
+        ("HOME", None),
+    ];
+    let id = bare_id("stateless");
+    let make = verify_model_args(&id, "model.cert");
+    let verify = verify_args(&[("--id", &id)]);
+    for args in [
+        &make[..],
+        &verify,
+        &verify_rotation_args("model.id", "stateless.id", "missing.proof"),
+    ] {
+        let (out, err) = expect_under(&nowhere, args, 2);
+        assert!(out.is_empty(), "{out}");
+        for part in ["--state", "ZKMOE_STATE", "XDG_STATE_HOME", "HOME", "--cert"] {
+            assert!(err.contains(part), "{part}: {err}");
+        }
+    }
+    assert!(!folder.join("stateless.id.certified").exists());
+    // Neither a certificate at hand nor a rejection needs it, and other notes can be looked at.
+    let with_cert = verify_args(&[("--id", &id), ("--cert", "model.cert")]);
+    expect_under(&nowhere, &with_cert, 0);
+    let too_long = verify_args(&[("--id", &id), ("--max-tokens", "9")]);
+    expect_under(&nowhere, &too_long, 1);
+    let (out, _) = expect_under(&nowhere, &["inspect", "model.id.certified"], 0);
+    assert!(out.contains("not known: there is no folder"), "{out}");
+
+    let mut under = nowhere;
+    for (n, name, secret) in [
+        (2, "home", "home/.local/state/zkmoe/notes.secret"),
+        (1, "xdg", "xdg/zkmoe/notes.secret"),
+        (0, "own", "own/notes.secret"),
+    ] {
+        under[n].1 = Some(name);
+        expect_under(&under, &make, 0);
+        assert!(folder.join(secret).exists(), "{secret}");
+        expect_under(&under, &verify, 0);
+        expect(&verify, 2);
+    }
+    let option = [&make[..], &["--state", "named"]].concat();
+    expect_under(&under, &option, 0);
+    assert!(folder.join("named/notes.secret").exists());
+    expect_under(&under, &verify, 2);
+
+    // A folder that cannot be made is no verdict.
+    fs::write(folder.join("file"), "").unwrap();
+    let (out, err) = expect(&[&make[..], &["--state", "file/x"]].concat(), 2);
+    assert!(
+        out.is_empty() && err.contains("file/x") && err.contains("--state"),
+        "{err}"
+    );
+}
+
+#[test]
+fn two_checks_at_once_both_leave_notes() {
+    prepared();
+    // The first use of a state folder; of the four, two write the same note.
+    let ids = ["left", "right"].map(bare_id);
+    let state = ["--state", "raced"];
+    std::thread::scope(|scope| {
+        for id in ids.iter().chain(&ids) {
+            scope.spawn(move || {
+                let args = verify_model_args(id, "model.cert");
+                expect(&[&args[..], &state].concat(), 0);
+            });
+        }
+    });
+    for id in &ids {
+        expect(&verify_args(&[("--id", id), ("--state", "raced")]), 0);
+    }
+    let left = fs::read_dir(folder().join("raced")).unwrap();
+    let left: Vec<_> = left.map(|f| f.unwrap().file_name()).collect();
+    assert_eq!(left, ["notes.secret"]);
 }
 
 #[test]
@@ -872,10 +1113,7 @@ fn rotated() -> &'static serde_json::Value {
 fn a_rotated_commitment_is_accepted_and_proves_replies() {
     let report = rotated();
     let folder = folder();
-    let digest = |name: &str| {
-        let id = ModelId::decode(&fs::read(folder.join(name)).unwrap()).unwrap();
-        hex(&id.digest())
-    };
+    let digest = |name: &str| hex(&digest(name));
     assert_eq!(report["from"], digest("model.id"));
     assert_eq!(report["to"], digest("next.id"));
     assert_eq!(
@@ -932,6 +1170,77 @@ fn a_rotated_commitment_is_accepted_and_proves_replies() {
         &[("--proof", files[1].1), ("--slip", files[2].1)],
         "model id",
     );
+}
+
+#[test]
+fn a_rotation_hands_on_notes_of_ones_own_and_keeps_better_ones() {
+    rotated();
+    let folder = folder();
+    let from = bare_id("before");
+    fs::copy(folder.join("next.id"), folder.join("after.id")).unwrap();
+    let (old, new) = (digest(&from), digest("after.id"));
+    let note = folder.join("after.id.certified");
+    let rotate = || {
+        let args = verify_rotation_args(&from, "after.id", "rotate.proof");
+        let (out, _) = expect(&[&args[..], &["--json"]].concat(), 0);
+        let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(json["verdict"], "ACCEPTED");
+        json
+    };
+    let kept = || fs::read(&note).ok();
+    let not_certified = |reason: &str| {
+        let before = kept();
+        let json = rotate();
+        assert!(json["certified"].is_null(), "{json}");
+        let found = json["not_certified"].as_str().unwrap();
+        assert!(found.contains(reason), "{found}");
+        assert_eq!(kept(), before);
+    };
+    let by_certificate = How::Certificate { digest: [3; 32] };
+
+    not_certified("there is no before.id.certified");
+    let args = [
+        &verify_model_args(&from, "model.cert")[..],
+        &["--state", "q"],
+    ]
+    .concat();
+    expect(&args, 0);
+    not_certified("before.id.certified was not made with your secret");
+    let (out, _) = expect(&verify_rotation_args(&from, "after.id", "rotate.proof"), 0);
+    assert!(
+        out.contains("It is not known here") && out.contains("zkmoe verify-model"),
+        "{out}"
+    );
+    // Certificate and rotations together have to be worth something.
+    leave_note(&from, &old, by_certificate, 99.0);
+    not_certified("and 99.0 are needed");
+
+    // A note that came with the new id, readable or not, is replaced.
+    leave_note(&from, &old, by_certificate, 101.0);
+    let bits = rotate()["soundness_bits"].as_f64().unwrap();
+    let sum = -((-101f64).exp2() + (-bits).exp2()).log2();
+    let tenths = (sum * 10.0).floor() as u32;
+    let inherited = kept().unwrap();
+    assert_eq!(inherited[77..81], tenths.to_le_bytes());
+    for foreign in [&b"ZKMOVRD\0"[..], &[&inherited[..81], &[7; 32]].concat()] {
+        fs::write(&note, foreign).unwrap();
+        assert_eq!(rotate()["certified"], "after.id.certified");
+        assert_eq!(kept().as_deref(), Some(&inherited[..]));
+    }
+
+    // Of two notes of one's own the better one stays.
+    leave_note("after.id", &new, by_certificate, sum - 0.2);
+    rotate();
+    assert_eq!(kept().as_deref(), Some(&inherited[..]));
+    for better in [f64::from(tenths) / 10.0 + 0.01, 103.0] {
+        leave_note("after.id", &new, by_certificate, better);
+        let before = kept();
+        assert_eq!(rotate()["certified"], "after.id.certified");
+        assert_eq!(kept(), before);
+    }
+    fs::remove_file(folder.join("before.id.certified")).unwrap();
+    let json = rotate();
+    assert_eq!(json["certified"], "after.id.certified");
 }
 
 #[test]
@@ -1057,6 +1366,55 @@ fn rotations_that_would_fail_write_nothing() {
         "./no.id: cannot be two",
     );
     refused("missing.zkm", &[("--out-key", "nowhere/no.key")], "nowhere");
+    // The next key of a name must not inherit the file beside a key that is gone.
+    let last = folder.join("no.key.last");
+    fs::write(&last, "of another key").unwrap();
+    refused(
+        "missing.zkm",
+        &[],
+        "no.key.last: exists; it belongs to a key that was here",
+    );
+    assert_eq!(fs::read(&last).unwrap(), b"of another key");
+    fs::remove_file(&last).unwrap();
+}
+
+#[test]
+fn a_rotation_can_be_inspected() {
+    let report = rotated();
+    let folder = folder();
+    let (out, _) = expect(&["inspect", "rotate.proof"], 0);
+    assert!(
+        out.starts_with("rotate.proof: proof of a rotation")
+            && out.contains("zkmoe verify-rotation"),
+        "{out}"
+    );
+    let (json, _) = expect(&["inspect", "rotate.proof", "--json"], 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    for (fact, value) in [
+        ("old model id", &report["from"]),
+        ("new model id", &report["to"]),
+        ("bytes", &report["bytes"]),
+    ] {
+        assert_eq!(&json["facts"][fact], value, "{fact}");
+    }
+    for id in ["from", "to"] {
+        assert!(out.contains(report[id].as_str().unwrap()), "{id}: {out}");
+    }
+
+    let proof = fs::read(folder.join("rotate.proof")).unwrap();
+    let mut later = proof.clone();
+    later[8] += 1;
+    for (name, bytes, reason) in [
+        ("cut-rotation.proof", &proof[..75], "new model id"),
+        ("later-rotation.proof", &later[..], "version"),
+    ] {
+        fs::write(folder.join(name), bytes).unwrap();
+        let (out, err) = expect(&["inspect", name], 2);
+        assert!(out.is_empty(), "{out}");
+        for part in [name, reason, "take the proof"] {
+            assert!(err.contains(part), "{part}: {err}");
+        }
+    }
 }
 
 #[test]
@@ -1143,6 +1501,7 @@ fn every_file_can_be_inspected() {
             file,
             "is of no kind that is known",
             "model ids (.id)",
+            "proofs of batches and of rotations (.proof)",
             "replies (.json)",
         ] {
             assert!(err.contains(part), "{part}: {err}");

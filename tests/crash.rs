@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use zkmoe::prover::key::{Key, Purpose};
+use zkmoe::prover::key::{Key, Opening};
 use zkmoe::verifier::id::ModelId;
 use zkmoe::verifier::slip::Slip;
 use zkmoe::verifier::verify::{check_slip, verify_batch};
@@ -193,7 +193,7 @@ fn survives(name: &str, kills: usize) {
     provider.check();
     let left = Key::open(&provider.folder.join("model.key"))
         .unwrap()
-        .left(Purpose::Batch);
+        .left(Opening::Batch);
     println!(
         "{whole:?} for a whole run; {kills} kills, {proofs} too late; {} openings counted, {left} left",
         provider.spent

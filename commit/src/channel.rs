@@ -141,9 +141,12 @@ impl ProverChannel {
     }
 
     /// Gives the pads for all hidden messages that follow. They have to be committed to and fresh.
+    ///
+    /// # Panics
+    /// If there are pads already: none may be used twice.
     pub fn set_pads(&mut self, pads: Vec<K>) {
+        assert!(self.pads.is_empty(), "pads are given once");
         self.pads = pads;
-        self.used = 0;
     }
 
     /// How many pads were used.

@@ -1,28 +1,29 @@
 //! One opening for all claims of a proof, over the rows of up to three trees.
 //!
 //! What is committed before: rows ([`crate::rows`]) of the model, of the trace of round 1 and of the trace of round 2,
-//! each tree under one root and with one [`Layout`]. The tree of round 1 ends with two mask rows, the base components of
-//! a row over `K` that is uniform in all `2^k + t_max` coefficients, `t_max` the model's tail, the longest.
+//! each tree under one root and with one [`Layout`]. The tree of round 1 ends with two mask rows, the base components
+//! of a row over `K` that is uniform in all `2^k + t_max` coefficients, `t_max` the model's tail, the longest.
 //!
 //! What is proved: claims `sum_cells w(cell) cell = v_c` about tensors, with hidden values `v_c`.
 //!
-//! 1. With powers of `gamma` the claims become one, `sum_k sum_x L_k(x) row_k(x) = v`. Sumcheck over the `k` bits of `x`
-//!    (C. Lund, L. Fortnow, H. Karloff, N. Nisan, "Algebraic methods for interactive proof systems", 1992) ends in
+//! 1. With powers of `gamma` the claims become one, `sum_k sum_x L_k(x) row_k(x) = v`. Sumcheck over the `k` bits of
+//!    `x` (C. Lund, L. Fortnow, H. Karloff, N. Nisan, "Algebraic methods for interactive proof systems", 1992) ends in
 //!    `A = sum_k l_k row_k(rho)`, where `l_k = L_k(rho)` are public.
 //! 2. Only rows that carry a claim take part ([`Layout::carries`]); `R` is their number. With `b` in `K^(log R)` the
 //!    prover states, hidden, `B = sum_k eq(b,k) row_k(rho)` and `M = mask(rho)`. Then, with `e`,
 //!    `G = mask + e sum_k l_k row_k + e^2 sum_k eq(b,k) row_k` over data and tails. So each row enters with a random
 //!    coefficient (the `l_k` are not: a prover chooses data after seeing none of them, but they may vanish), `G` is
 //!    uniform, and `G0(rho) = M + e A + e^2 B` holds for a misstated `A`, `B` or `M` for two values of `e` at most.
-//! 3. `G = G0(X) + X^(2^k) G1(X)`. Both parts are committed with WHIR ([`crate::whir`]), which proves that `G0` has `2^k`
-//!    and `G1` has `t_max` coefficients and no more. Otherwise a row of twice the degree would pass, and with it a word
-//!    half-way between two models.
-//! 4. At a point `z` outside of all domains `G0(z)` and `G1(z)` are sent. At `Q` positions, drawn after that, the symbols
-//!    of all rows are opened, also of rows without a claim, because a leaf covers all; the verifier recomputes `G` there
-//!    from the rows that carry a claim. WHIR proves `G0` at `rho`, `z` and the `Q` points, `G1` at `z` and the `Q` points.
+//! 3. `G = G0(X) + X^(2^k) G1(X)`. Both parts are committed with WHIR ([`crate::whir`]), which proves that `G0` has
+//!    `2^k` and `G1` has `t_max` coefficients and no more. Otherwise a row of twice the degree would pass, and with it
+//!    a word half-way between two models.
+//! 4. At a point `z` outside of all domains `G0(z)` and `G1(z)` are sent. At `Q` positions, drawn after that, the
+//!    symbols of all rows are opened, also of rows without a claim, because a leaf covers all; the verifier recomputes
+//!    `G` there from the rows that carry a claim. WHIR proves `G0` at `rho`, `z` and the `Q` points, `G1` at `z` and
+//!    the `Q` points.
 //!
-//! What leaves the file: nothing but trust in the claims. All of `G` may be seen, since the mask covers it; opened symbols
-//! are covered by the tails.
+//! What is learned: that the claims hold. All of `G` may be seen, since the mask covers it; opened symbols are covered
+//! by the tails; the values of steps 1 and 2 are sent hidden.
 //!
 //! Soundness is by unique decoding: the distance is `(1 - rate) / 2` with the rate of the longest row, and correlated
 //! agreement of the rows is that of E. Ben-Sasson, D. Carmon, Y. Ishai, S. Kopparty, S. Saraf, "Proximity gaps for
@@ -46,7 +47,7 @@ use crate::layout::{Functional, Layout};
 use crate::params::Params;
 use crate::rows::SHIFT;
 use crate::shape::{AxisWeights, index_bits};
-use crate::soundness::Term;
+use crate::soundness::{Term, field_bits};
 use crate::whir;
 use ark_ff::{AdditiveGroup, Field};
 
@@ -238,9 +239,7 @@ fn claims_of_parts(
 
 /// The soundness error of an opening of `claims` claims of which `rows` rows carry one, WHIR included.
 pub fn soundness(params: &Params, rows: usize, claims: usize) -> Vec<Term> {
-    const FIELD_BITS: f64 = 128.0;
-    // |K| = p^2 is below 2^128 by a factor of 1 - 2^-31, far less than the last digit shown.
-    let over_field = |numerator: f64| FIELD_BITS - numerator.max(1.0).log2();
+    let over_field = |numerator: f64| field_bits() - numerator.max(1.0).log2();
     let n = (params.log_code as f64).exp2();
     let combination = f64::from(params.grinding.combination);
     let variables = combination_bits(rows) as f64;

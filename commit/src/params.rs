@@ -16,6 +16,8 @@ pub const POLICY_BITS: f64 = 100.0;
 pub const MAX_ROWS: usize = 1 << 20;
 /// The most batches that the randomness of one commitment may be made for.
 pub const MAX_BATCHES: usize = 1 << 12;
+/// The most positions at which one proof opens all rows.
+pub const MAX_QUERIES: usize = 1 << 12;
 /// The most claims in one opening.
 pub const MAX_CLAIMS: usize = 1 << 16;
 /// Bits for each of about sixty terms, so that their sum stays within the policy.
@@ -145,7 +147,7 @@ impl Params {
 
     /// How many batches may be proved before the randomness of the model's rows is used up: of the tail's positions, `Q`
     /// are kept for the certificate and `Q` for a rotation, and four never used, so that no hash of an unopened leaf
-    /// confirms a guess.
+    /// confirms a guess. Under a commitment that a rotation made it is one less, as the rotation opened it.
     pub fn batches(&self) -> usize {
         (self.model_tail.saturating_sub(4) / self.queries.max(1)).saturating_sub(2)
     }
@@ -221,6 +223,11 @@ impl Params {
         demand(
             self.queries > 0 && self.queries <= n / 2,
             "code parameters: number of positions",
+        )?;
+        // They are drawn before anything else about an opening is known.
+        demand(
+            self.queries <= MAX_QUERIES,
+            "code parameters: opened positions",
         )?;
         demand(
             self.trace_tail >= self.queries + 4 && self.batches() >= 1,
@@ -320,7 +327,7 @@ mod tests {
     fn weak_parameters_are_refused() {
         type Weaken = fn(&mut Params);
         let good = Params::choose(1 << 20, 8);
-        let weaker: [(&str, Weaken); 12] = [
+        let weaker: [(&str, Weaken); 13] = [
             ("fewer positions", |p| p.queries /= 2),
             ("more positions than random elements", |p| {
                 p.queries = p.trace_tail - 3;
@@ -328,6 +335,11 @@ mod tests {
             ("no positions", |p| p.queries = 0),
             ("no work before positions", |p| p.grinding.positions = 0),
             ("unbounded work", |p| p.grinding.lookup = 33),
+            ("unbounded positions", |p| {
+                p.queries = MAX_QUERIES + 1;
+                p.trace_tail = 2 * MAX_QUERIES;
+                p.model_tail = p.trace_tail;
+            }),
             ("short trace tail", |p| p.trace_tail = 64),
             ("short model tail", |p| {
                 p.model_tail = p.queries.next_power_of_two();

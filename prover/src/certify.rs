@@ -76,7 +76,7 @@ pub fn certify(
         return Err(ProveError::Mismatch("the id belongs to another model"));
     }
     key.check(id)?;
-    key.demand(key::Purpose::Certificate)?;
+    key.demand(key::Opening::Certificate)?;
     let plan = Plan::new(id).map_err(|reject| ProveError::Violated(reject.to_string()))?;
     hook.phase("compare model and key");
     let layout = model_layout(model, &id.params);
@@ -85,7 +85,8 @@ pub fn certify(
     if commit_rows(&rows, &code).root() != id.root {
         return Err(ProveError::Mismatch("the id belongs to other weights"));
     }
-    let permit = key.spend_with(key::Purpose::Certificate, chain_value(&randomness))?;
+    let chain = chain_value(&randomness, key.ledger());
+    let permit = key.spend_with(key::Opening::Certificate, chain)?;
     let certificate = certify_cells(model, &plan, id, key, permit, randomness, hook)?;
     match certificate.violated {
         None => Ok(certificate),
@@ -105,13 +106,19 @@ pub fn certify_cells(
     hook: &mut impl Hook,
 ) -> Result<Certificate, ProveError> {
     let (digest, params) = (id.digest(), &id.params);
-    permit.redeem(&digest, key::Purpose::Certificate)?;
+    let link = permit.redeem(&digest, key::Opening::Certificate)?;
     if key.id() != digest {
         return Err(KeyError::Mismatch("the key belongs to another id").into());
     }
     // The key's seed is private, so that a broken generator alone does not give the masks away.
     let random = Randomness::new(randomness, |hasher| {
-        for part in [PROTOCOL.as_bytes(), &digest, &key.seed()] {
+        for part in [
+            PROTOCOL.as_bytes(),
+            &digest,
+            &key.seed(),
+            &link[0],
+            &link[1],
+        ] {
             hasher.update(part);
         }
     });

@@ -24,7 +24,7 @@ use zkmoe_verifier::id::ModelId;
 use crate::commitment::os_randomness;
 use crate::files::{Mode, write_file};
 pub use last::{LAST_MAGIC, last_name, read_last};
-pub use ledger::{Ledger, Purpose};
+pub use ledger::{Ledger, Opening};
 
 use last::Last;
 use slots::{Block, SLOTS_END, Slots, block, read_start};
@@ -91,12 +91,15 @@ pub enum KeyError {
     OtherLast(String),
     /// Nothing is left of the budget.
     #[error("{}", match purpose {
-        Purpose::Batch => format!("all {limit} batches of this key are spent"),
-        Purpose::Certificate | Purpose::Rotation => format!("the {} of this key is spent; an attempt counts even if nothing came of it", purpose.name()),
+        Opening::Batch => format!("all {limit} batches of this key are spent"),
+        Opening::Certificate | Opening::Rotation => format!(
+            "the {} of this key is spent; an attempt counts even if nothing came of it",
+            purpose.name()
+        ),
     })]
     Spent {
         /// What was asked for.
-        purpose: Purpose,
+        purpose: Opening,
         /// The batches of the key.
         limit: u32,
     },
@@ -136,14 +139,14 @@ fn regular_size(path: &Path, file: &File) -> Result<u64, KeyError> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Permit {
     id: [u8; 32],
-    purpose: Purpose,
+    purpose: Opening,
     link: [[u8; 32]; 2],
 }
 
 impl Permit {
     /// Uses the permit up, and refuses a use that is not the one that was counted. Gives the chain value of the opening
     /// before this one, zero if there was none, and the one of this opening.
-    pub fn redeem(self, id: &[u8; 32], purpose: Purpose) -> Result<[[u8; 32]; 2], KeyError> {
+    pub fn redeem(self, id: &[u8; 32], purpose: Opening) -> Result<[[u8; 32]; 2], KeyError> {
         if self.id != *id {
             return Err(KeyError::Mismatch("the permit is for another model id"));
         }
@@ -328,11 +331,20 @@ impl Key {
         self
     }
 
-    /// The same key as one that a rotation made, which spends an opening of the new commitment.
-    #[must_use]
-    pub fn of_rotation(mut self) -> Self {
+    /// The key of a fresh commitment as one that a rotation makes, with leave for the one opening that making it takes and
+    /// that it counts from now on.
+    pub fn of_rotation(mut self) -> Result<(Self, Permit), KeyError> {
+        let fresh = matches!(self.store, Store::Memory(_)) && self.ledger().openings() == 0;
+        if !fresh || self.head.initial != 0 {
+            return Err(KeyError::Mismatch("the new key was used already"));
+        }
         self.head.initial = 1;
-        self
+        let permit = Permit {
+            id: self.head.id,
+            purpose: Opening::Rotation,
+            link: self.ledger().link,
+        };
+        Ok((self, permit))
     }
 
     /// The id that it belongs to.
@@ -369,12 +381,12 @@ impl Key {
     }
 
     /// Openings that are left for a purpose.
-    pub fn left(&self, purpose: Purpose) -> u32 {
+    pub fn left(&self, purpose: Opening) -> u32 {
         self.ledger().left(purpose, self.head.limit)
     }
 
     /// Refuses a purpose for which nothing is left, before work is done for it.
-    pub fn demand(&self, purpose: Purpose) -> Result<(), KeyError> {
+    pub fn demand(&self, purpose: Opening) -> Result<(), KeyError> {
         let limit = self.head.limit;
         if self.left(purpose) == 0 {
             return Err(KeyError::Spent { purpose, limit });
@@ -410,12 +422,12 @@ impl Key {
 
     /// Counts one opening and gives leave for it. For a key from a file the count is on the disk before this returns;
     /// after an error it may be there too, but nothing may be opened.
-    pub fn spend(&mut self, purpose: Purpose) -> Result<Permit, KeyError> {
+    pub fn spend(&mut self, purpose: Opening) -> Result<Permit, KeyError> {
         self.spend_with(purpose, os_randomness()?)
     }
 
     /// [`Key::spend`] with the chain value of the opening: 32 bytes that are random and fresh. It becomes public.
-    pub fn spend_with(&mut self, purpose: Purpose, chain: [u8; 32]) -> Result<Permit, KeyError> {
+    pub fn spend_with(&mut self, purpose: Opening, chain: [u8; 32]) -> Result<Permit, KeyError> {
         let next = self.ledger().after(purpose, self.head.limit, chain)?;
         match &mut self.store {
             Store::Memory(ledger) => *ledger = next,

@@ -1,6 +1,6 @@
 //! Proving a batch of replies.
 //!
-//! The order of steps is that of section "The batch proof" of the protocol; [`zkmoe_verifier::verify`] is its twin.
+//! The order of messages is that of section "Transcript" in docs/protocol.md; [`zkmoe_verifier::verify`] is its twin.
 //! All randomness of an attempt comes from one seed: fresh bytes of the operating system, mixed with a hash of the
 //! trace, so that a broken generator alone does not make two different batches share a mask.
 
@@ -147,7 +147,7 @@ pub fn prove(
         return Err(ProveError::Mismatch("the id belongs to another model"));
     }
     key.check(id)?;
-    key.demand(key::Purpose::Batch)?;
+    key.demand(key::Opening::Batch)?;
     if let Some(n) = replies
         .iter()
         .position(|r| r.response.len() > r.max_tokens as usize)
@@ -164,7 +164,8 @@ pub fn prove(
         .collect();
     let trace = build_trace(model, &requests, padding)?;
     check_shape(id, &trace.shape())?;
-    let permit = key.spend_with(key::Purpose::Batch, chain_value(&randomness))?;
+    let chain = chain_value(&randomness, key.ledger());
+    let permit = key.spend_with(key::Opening::Batch, chain)?;
     let batch = prove_trace(model, id, key, permit, replies, trace, randomness, hook)?;
     match batch.violated {
         None => Ok(batch),
@@ -172,10 +173,31 @@ pub fn prove(
     }
 }
 
-/// The seeds of an attempt to prove a trace.
-fn seeds(randomness: [u8; 32], trace: &Trace) -> Randomness {
+/// The seeds of an attempt to prove a trace. Attempts that differ in anything, be it only in what the key has opened before,
+/// have different seeds even if the generator repeats itself.
+fn seeds(
+    randomness: [u8; 32],
+    key: &Key,
+    link: &[[u8; 32]; 2],
+    replies: &[Reply],
+    trace: &Trace,
+) -> Randomness {
     Randomness::new(randomness, |hasher| {
-        for values in trace.tensors.values() {
+        for part in [&key.id(), &key.seed(), &link[0], &link[1]] {
+            hasher.update(part);
+        }
+        for reply in replies {
+            hasher.update(&reply.max_tokens.to_le_bytes());
+            for tokens in [&reply.prompt, &reply.response] {
+                hasher.update(&(tokens.len() as u64).to_le_bytes());
+                let bytes: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
+                hasher.update(&bytes);
+            }
+        }
+        for (name, values) in &trace.tensors {
+            hasher.update(&(name.len() as u64).to_le_bytes());
+            hasher.update(name.as_bytes());
+            hasher.update(&(values.len() as u64).to_le_bytes());
             for chunk in values.chunks(1024) {
                 let bytes: Vec<u8> = chunk.iter().flat_map(|x| x.to_le_bytes()).collect();
                 hasher.update(&bytes);
@@ -204,11 +226,11 @@ pub fn prove_trace(
     hook: &mut impl Hook,
 ) -> Result<BatchProof, ProveError> {
     let digest = id.digest();
-    let link = permit.redeem(&digest, key::Purpose::Batch)?;
+    let link = permit.redeem(&digest, key::Opening::Batch)?;
     if key.id() != digest {
         return Err(KeyError::Mismatch("the key belongs to another id").into());
     }
-    let random = seeds(randomness, &trace);
+    let random = seeds(randomness, key, &link, replies, &trace);
     let shape = trace.shape();
     let (blocks, slips) = bind_requests(id, replies, &shape.lengths, &random, hook);
     let relation = olmoe::relation(&id.header);

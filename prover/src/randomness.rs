@@ -3,6 +3,7 @@
 //! They all come from fresh bytes of the operating system, mixed with something private of what is proved, so that a
 //! broken generator alone does not make two different proofs share a mask.
 
+use crate::key::Ledger;
 use crate::prove::Hook;
 
 /// What one attempt at a proof needs randomness for. Each purpose has seeds of its own.
@@ -54,9 +55,13 @@ impl Purpose {
     }
 }
 
-/// The chain value of an attempt. It becomes public, so it is a derivation that nothing else shares.
-pub(crate) fn chain_value(randomness: &[u8; 32]) -> [u8; 32] {
-    blake3::derive_key("zkmoe chain value v1", randomness)
+/// The chain value of an attempt with a key. It becomes public, so it is a derivation that nothing else shares; and it differs
+/// from the one before even if the generator repeats itself.
+pub(crate) fn chain_value(randomness: &[u8; 32], ledger: &Ledger) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("zkmoe chain value v1");
+    hasher.update(randomness);
+    hasher.update(&ledger.current());
+    *hasher.finalize().as_bytes()
 }
 
 /// Independent seeds of one attempt.

@@ -82,7 +82,7 @@ pub fn check(side: &Side<'_>) -> Result<(), RotateError> {
         return Err(RotateError::OtherModel);
     }
     key.check(id)?;
-    key.demand(key::Purpose::Rotation)?;
+    key.demand(key::Opening::Rotation)?;
     let params = &id.params;
     if params.batches() < 2 {
         return Err(RotateError::NoRoom);
@@ -111,20 +111,23 @@ pub fn check(side: &Side<'_>) -> Result<(), RotateError> {
     }
 }
 
-/// Commits to the same model again, with the same parameters and fresh tails. `randomness` must be fresh; `progress` is
-/// called with the number of rows done and all rows.
+/// Commits to the same model again, with the same parameters and fresh tails. The new key counts the opening that the
+/// rotation takes, and the permit is for that. `randomness` must be fresh; `progress` is called with the number of rows
+/// done and all rows.
 pub fn recommit(
     side: &Side<'_>,
     randomness: [u8; 32],
     progress: &dyn Fn(usize, usize),
-) -> (ModelId, Key) {
+) -> Result<(ModelId, Key, Permit), RotateError> {
     let random = Randomness::new(randomness, |hasher| {
         hasher.update(&side.key.seed());
     });
     let seed = random.seed(&mut NoHook, Purpose::Tails, 0);
     let (id, key) = commit(side.model, side.id.params.clone(), seed, progress);
     let room = id.params.batches().saturating_sub(1) as u32;
-    (id, key.of_rotation().with_limit(side.key.limit().min(room)))
+    let limit = side.key.limit().min(room);
+    let (key, permit) = key.with_limit(limit).of_rotation()?;
+    Ok((id, key, permit))
 }
 
 /// Proves that the id of `to`, which [`recommit`] made, commits to the weights of `from`. `randomness` must be fresh for
@@ -132,30 +135,35 @@ pub fn recommit(
 pub fn prove(
     from: &Side<'_>,
     to: &Side<'_>,
-    permit: Permit,
+    permits: [Permit; 2],
     randomness: [u8; 32],
     hook: &mut impl Hook,
 ) -> Result<RotationProof, RotateError> {
-    let rotation = prove_sides(from, to, permit, randomness, hook)?;
+    for side in [from, to] {
+        side.key.check(side.id)?;
+    }
+    let rotation = prove_sides(from, to, permits, randomness, hook)?;
     match rotation.violated {
         None => Ok(rotation),
         Some(check) => Err(RotateError::Violated(check)),
     }
 }
 
-/// Proves, whether or not both sides hold the same weights: what a dishonest prover calls as well. Only a permit of the
-/// old key for a rotation opens anything; the new key counts it from its making on.
+/// Proves, whether or not both sides hold the same weights: what a dishonest prover calls as well. Only permits of both keys
+/// for a rotation open anything.
 ///
 /// # Panics
 /// If the two sides have other headers or parameters.
 pub fn prove_sides(
     from: &Side<'_>,
     to: &Side<'_>,
-    permit: Permit,
+    permits: [Permit; 2],
     randomness: [u8; 32],
     hook: &mut impl Hook,
 ) -> Result<RotationProof, RotateError> {
-    permit.redeem(&from.key.id(), key::Purpose::Rotation)?;
+    for (permit, side) in permits.into_iter().zip([from, to]) {
+        permit.redeem(&side.key.id(), key::Opening::Rotation)?;
+    }
     let params = &from.id.params;
     assert!(
         from.id.header == to.id.header && *params == to.id.params,

@@ -1,9 +1,10 @@
 //! The trace of a batch: every committed value of the relation that is not a multiplicity or a challenge's product.
 //!
-//! Every request runs through the model once, whole, padded as [`Padding`] says, by the same code that serves. Its intermediate values become tensors of signed integers, row-major in these axes: `R` request, `L` layer,
-//! `S` position, `U` earlier position, `I` hidden channel, `H` key head, `G` query head of its group, `C` half of a
-//! head, `J` channel of a half, `E` expert, `A` active block, `N` row of a block, `F` inner channel of an expert, `M`
-//! decoded row, `V` vocabulary.
+//! Every request runs through the model once, whole, padded as [`Padding`] says, by the same code that serves. Its
+//! intermediate values become tensors of signed integers, row-major in these axes: `R` request, `L` layer, `S`
+//! position, `U` earlier position, `I` hidden channel, `H` key head, `G` query head of its group, `C` half of a head,
+//! `J` channel of a half, `E` expert, `A` active block, `N` row of a block, `F` inner channel of an expert, `M` decoded
+//! row, `V` vocabulary.
 //!
 //! Where the first axis is `R`, all of request 0 comes first, with its own length as `S` and `U`, then request 1.
 //! Where it is `A`, blocks have their load as `N`. A position has the id `(request << bits) | position`.
@@ -28,8 +29,8 @@
 //! | `dr.x` `nf.y` | M I |
 //! | `lg` `lg.z` | M V |
 //!
-//! Rows that fill a block or the decoded rows up to their public number hold what the model computes for a row of zeros,
-//! so that every equation holds in them too.
+//! Rows that fill a block or the decoded rows up to their public number hold what the model computes for a row of
+//! zeros, so that every equation holds in them too.
 
 mod padding;
 

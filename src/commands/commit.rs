@@ -11,7 +11,6 @@ use std::time::Instant;
 use serde::Serialize;
 use zkmoe_commit::params::{MAX_BATCHES, Params};
 use zkmoe_prover::commitment::{commit, os_randomness};
-use zkmoe_prover::key::last_name;
 
 use crate::failure::{Failure, Outcome};
 use crate::input;
@@ -205,23 +204,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
                 .advise("choose two names"),
         );
     }
-    for path in [&args.key, &args.id] {
-        input::check_folder_of(path)?;
-    }
-    if args.key.exists() {
-        return Err(
-            Failure::file(&args.key, "exists; a key is never overwritten")
-                .advise("without it nothing can be proved under its model id; choose another name"),
-        );
-    }
-    let last = last_name(&args.key);
-    if last.exists() {
-        return Err(
-            Failure::file(&last, "exists; it belongs to a key that was here").advise(
-                "if that key is gone for good, remove the file; otherwise choose another name",
-            ),
-        );
-    }
+    input::check_new_key(&args.key)?;
+    input::check_folder_of(&args.id)?;
     if args.id.exists() {
         return Err(Failure::file(
             &args.id,

@@ -13,6 +13,7 @@ use super::{certify, commit, import, prove, run, verify, verify_model};
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt, Response};
 use crate::output;
+use crate::state::StateArgs;
 
 /// The checkpoint, as files of one folder.
 const CHECKPOINT: [(&str, &[u8]); 4] = [
@@ -45,6 +46,9 @@ const REQUESTS: [(&str, &str, u32); 4] = [
     ),
     ("meaning", "The meaning of the word is", 28),
 ];
+
+/// The folder, within that of the demo, with the secret that marks the customer's note.
+const STATE_FOLDER: &str = "state";
 
 /// Go through all steps with a small model that is built in.
 ///
@@ -104,6 +108,13 @@ impl Folder {
 
     fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// A state of the demo's own, so that it leaves nothing elsewhere.
+    fn state(&self) -> StateArgs {
+        StateArgs {
+            folder: Some(self.file(STATE_FOLDER)),
+        }
     }
 }
 
@@ -212,6 +223,7 @@ impl Demo {
         let verdict = verify_model::perform(&verify_model::Args {
             id: self.folder.file("model.id"),
             cert: self.folder.file("model.cert"),
+            state: self.folder.state(),
             verbose: false,
             json: false,
         })?;
@@ -298,6 +310,7 @@ impl Demo {
         let verdict = verify::perform(&verify::Args {
             id: self.folder.file("model.id"),
             cert: None,
+            state: self.folder.state(),
             proof: self.folder.file(&files.proof),
             slip: self.folder.file(&files.slip),
             prompt: Prompt {
@@ -425,8 +438,9 @@ fn command(folder: &Path) -> String {
         )
     };
     format!(
-        "zkmoe verify --id {} --proof {} --slip {} \\\n    --prompt-file {} --response-file {}",
+        "zkmoe verify --id {} --state {} --proof {} --slip {} \\\n    --prompt-file {} --response-file {}",
         quoted("model.id"),
+        quoted(STATE_FOLDER),
         quoted(&files.proof),
         quoted(&files.slip),
         quoted(&files.prompt),
@@ -498,6 +512,15 @@ mod tests {
         fs::write(folder.file("a"), "b").unwrap();
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_command_by_hand_names_the_state_of_the_demo() {
+        let text = command(Path::new("/a 'b'"));
+        assert!(text.contains(r"--state '/a '\''b'\''/state'"), "{text}");
+        let folder = Folder::new(None).unwrap();
+        let state = folder.state().folder.unwrap();
+        assert!(state.starts_with(&folder.path) && state.ends_with(STATE_FOLDER));
     }
 
     #[test]

@@ -10,12 +10,13 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 use zkmoe_commit::codec::Reader;
 use zkmoe_prover::import::config::Config;
-use zkmoe_prover::key::{KEY_MAGIC, KeyState, LAST_MAGIC, Ledger, Purpose, read_last};
+use zkmoe_prover::key::{KEY_MAGIC, KeyState, LAST_MAGIC, Ledger, Opening, read_last};
 use zkmoe_prover::model::{MODEL_MAGIC, Model};
 use zkmoe_verifier::batch::{PROOF_MAGIC, read_proof_header};
 use zkmoe_verifier::certificate::{CERTIFICATE_MAGIC, read_certificate_header};
 use zkmoe_verifier::header::{Header, Sizes};
 use zkmoe_verifier::id::{ID_MAGIC, ModelId};
+use zkmoe_verifier::rotation::{ROTATION_MAGIC, read_rotation_header};
 use zkmoe_verifier::slip::{SLIP_MAGIC, Slip};
 
 use crate::failure::{Failure, Outcome};
@@ -23,28 +24,34 @@ use crate::input;
 use crate::learned::{Learned, NOTHING_ELSE, learned};
 use crate::output;
 use crate::reply::Reply;
-use crate::verdict::{self, How, VERDICT_MAGIC};
+use crate::state::StateArgs;
+use crate::verdict::{How, Note, VERDICT_MAGIC};
 
 /// What files are told apart, as advice.
 const KNOWN: &str = "known are models (.zkm), model ids (.id), keys (.key), certificates (.cert), verdicts \
-                     (.certified), proofs (.proof), slips (.slip), replies (.json) and folders of checkpoints";
+                     (.certified), proofs of batches and of rotations (.proof), slips (.slip), replies (.json) and \
+                     folders of checkpoints";
 
 /// Say what a file is and what it tells to whom.
 ///
-/// Knows models, ids, keys, certificates, proofs, slips, replies and the folders of checkpoints. Of a proof it lists
-/// everything that a stranger learns from it. Nothing secret is printed.
+/// Knows models, ids, keys, certificates, proofs of batches and of rotations, slips, replies and the folders of
+/// checkpoints. Of the proof of a batch it lists everything that a stranger learns from it. Nothing secret is printed.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
   zkmoe inspect model.id
-  zkmoe inspect batch.proof --id model.id")]
+  zkmoe inspect batch.proof --id model.id
+  zkmoe inspect rotate.proof")]
 pub struct Args {
     /// The file, or the folder of a checkpoint.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The model id of a proof; without it only the start of a proof can be read.
+    /// The model id of the proof of a batch; without it only the start of the proof can be read.
     #[arg(long, value_name = "FILE")]
     pub id: Option<PathBuf>,
+    /// Where the secret is that marks the user's notes.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -202,10 +209,10 @@ fn key(path: &Path) -> Result<Found, Failure> {
     };
     let facts = Facts::default()
         .add("model id", output::hex(&state.id))
-        .add("batches left", left(Purpose::Batch))
+        .add("batches left", left(Opening::Batch))
         .add("batches spent", state.ledger.batches)
-        .add("certificate", once(Purpose::Certificate))
-        .add("rotation", once(Purpose::Rotation));
+        .add("certificate", once(Opening::Certificate))
+        .add("rotation", once(Opening::Rotation));
     let facts = last_chain_value(facts, &state.ledger)
         .add("columns", 1u64 << state.log_columns)
         .add("seed", "(not shown)");
@@ -287,22 +294,49 @@ fn certificate(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
     })
 }
 
-fn verdict(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
-    let (model, certified) = verdict::decode(bytes).map_err(|error| {
+fn rotation(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
+    let [from, to] = read_rotation_header(&mut Reader::new(bytes)).map_err(|error| {
+        let advice = "take the proof that the provider published with the new id";
+        input::undecodable(path, &error, advice)
+    })?;
+    let facts = Facts::default()
+        .add("old model id", output::hex(&from))
+        .add("new model id", output::hex(&to))
+        .add("bytes", bytes.len());
+    Ok(Found {
+        kind: "proof of a rotation (.proof)",
+        facts,
+        tells: "Public: `zkmoe verify-rotation` checks it. It tells nothing but that both ids commit to the same weights.",
+        learned: Vec::new(),
+    })
+}
+
+/// Whether a note carries the MAC of the user's secret. Nothing is drawn: who has no secret has made no note.
+fn made_by_you(state: &StateArgs, note: &Note) -> String {
+    match state.locate().and_then(|state| state.secret()) {
+        Ok(Some(secret)) if note.is_by(&secret) => "yes".to_owned(),
+        Ok(_) => "no: `zkmoe verify` does not believe it here".to_owned(),
+        Err(failure) => format!("not known: {failure}"),
+    }
+}
+
+fn verdict(path: &Path, bytes: &[u8], state: &StateArgs) -> Result<Found, Failure> {
+    let note = Note::decode(bytes).map_err(|error| {
         input::undecodable(path, &error, "remove it and run `zkmoe verify-model` again")
     })?;
-    let (by, named) = match certified.how {
+    let (by, named) = match note.certified.how {
         How::Certificate { digest } => ("certificate", digest),
         How::Rotation { from } => ("rotation from", from),
     };
     let facts = Facts::default()
-        .add("model id", output::hex(&model))
+        .add("model id", output::hex(&note.about))
         .add(by, output::hex(&named))
-        .add("soundness bits", certified.soundness_bits());
+        .add("soundness bits", note.certified.soundness_bits())
+        .add("made by you", made_by_you(state, &note));
     Ok(Found {
         kind: "note of a verified model (.certified)",
         facts,
-        tells: "For whoever made it: `zkmoe verify` believes it. It proves nothing to others.",
+        tells: "For whoever made it: their own `zkmoe verify` believes it. It proves nothing to others.",
         learned: Vec::new(),
     })
 }
@@ -385,7 +419,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
             Some(magic) if *magic == ID_MAGIC => id(path, &bytes)?,
             Some(magic) if *magic == PROOF_MAGIC => proof(args, &bytes)?,
             Some(magic) if *magic == CERTIFICATE_MAGIC => certificate(path, &bytes)?,
-            Some(magic) if *magic == VERDICT_MAGIC => verdict(path, &bytes)?,
+            Some(magic) if *magic == ROTATION_MAGIC => rotation(path, &bytes)?,
+            Some(magic) if *magic == VERDICT_MAGIC => verdict(path, &bytes, &args.state)?,
             Some(magic) if *magic == SLIP_MAGIC => slip(path, &bytes)?,
             _ => reply(path, &bytes)?,
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use zkmoe_commit::codec::Reader;
 use zkmoe_prover::commitment::os_randomness;
 use zkmoe_prover::infer::InferError;
-use zkmoe_prover::key::{Key, KeyError, Purpose};
+use zkmoe_prover::key::{Key, KeyError, Opening};
 use zkmoe_prover::prove::{Hook, ProveError, prove};
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_prover::trace::{LOAD_MULTIPLE, Loads, Padding, TraceError};
@@ -352,8 +352,8 @@ fn open_key(args: &Args, id: &ModelId) -> Result<Key, Failure> {
                 .advise("take the newest key and its last proof; leave --last-proof out only after an interruption"));
         }
     }
-    if key.left(Purpose::Batch) == 0 {
-        let (purpose, limit) = (Purpose::Batch, key.limit());
+    if key.left(Opening::Batch) == 0 {
+        let (purpose, limit) = (Opening::Batch, key.limit());
         let spent = KeyError::Spent { purpose, limit };
         return Err(Failure::file(&args.key, &spent).advise(input::key_advice(&spent)));
     }
@@ -471,7 +471,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         seconds,
         estimate,
         batches_spent: key.ledger().batches,
-        batches_left: key.left(Purpose::Batch),
+        batches_left: key.left(Opening::Batch),
     })
 }
 

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use zkmoe_prover::commitment::os_randomness;
-use zkmoe_prover::key::{KeyError, Purpose};
+use zkmoe_prover::key::{KeyError, Opening};
 use zkmoe_prover::rotate::{RotateError, Side, check, prove, recommit};
 
 use super::prove::{Part, Phase, Watch};
@@ -138,19 +138,16 @@ fn resolved(path: &Path) -> Result<PathBuf, Failure> {
 
 /// Refuses names that are taken, in folders that do not exist, or equal.
 fn check_names(args: &Args) -> Result<(), Failure> {
-    let outputs = [
-        (
-            &args.out_key,
-            "a key is never overwritten, because without it nothing can be proved under its model id",
-        ),
+    input::check_new_key(&args.out_key)?;
+    let mut seen = vec![resolved(&args.out_key)?];
+    let others = [
         (
             &args.out_id,
             "the key that belongs to it would be useless without it",
         ),
         (&args.proof, "whoever was given it may still need it"),
     ];
-    let mut seen: Vec<PathBuf> = Vec::new();
-    for (path, reason) in outputs {
+    for (path, reason) in others {
         input::check_folder_of(path)?;
         // A link that leads nowhere takes a name as well.
         if path.symlink_metadata().is_ok() {
@@ -244,10 +241,11 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
 
     let weights = model.parameters();
     let progress = Progress::new("weights");
-    let (new_id, new_key) = recommit(&from, randomness, &|done, rows| {
+    let (new_id, new_key, new_permit) = recommit(&from, randomness, &|done, rows| {
         let done = weights as u128 * done as u128 / rows.max(1) as u128;
         progress.stage("commit", done as u64, weights);
-    });
+    })
+    .map_err(|error| explain(&error, args))?;
     drop(progress);
     phase("commit");
 
@@ -261,7 +259,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     // Everything that can be refused has been. From here on one opening of the old key is used, and the new key starts
     // with one used.
     let permit = key
-        .spend(Purpose::Rotation)
+        .spend(Opening::Rotation)
         .map_err(|error| explain(&error.into(), args))?;
     let from = Side {
         model: &model,
@@ -274,8 +272,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         key: &new_key,
     };
     let mut watch = Watch::new();
-    let rotation =
-        prove(&from, &to, permit, randomness, &mut watch).map_err(|error| explain(&error, args))?;
+    let rotation = prove(&from, &to, [permit, new_permit], randomness, &mut watch)
+        .map_err(|error| explain(&error, args))?;
     watch.close();
     phases.append(&mut watch.phases);
     let seconds = start.elapsed().as_secs_f64();

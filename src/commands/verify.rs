@@ -20,7 +20,8 @@ use super::verify_model;
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt, Response};
 use crate::output::{self, Table};
-use crate::verdict::{How, read_verdict, verdict_path};
+use crate::state::StateArgs;
+use crate::verdict::{How, read_verdict, together, verdict_path};
 
 /// Check a reply against a proof and a model id.
 ///
@@ -28,7 +29,8 @@ use crate::verdict::{How, read_verdict, verdict_path};
 /// or 1; 2 means that a file could not be read, so that there is no verdict.
 ///
 /// Nothing is accepted of a model whose weights were not shown to be in range. `zkmoe verify-model` checks that once and leaves
-/// a note beside the id; without the note, name the certificate with --cert.
+/// a note beside the id, which is believed only with the secret in your state folder; without the note, name the
+/// certificate with --cert.
 #[derive(Debug, Clone, clap::Args)]
 #[command(group(clap::ArgGroup::new("prompt_source").args(["prompt", "prompt_file"]).required(true)))]
 #[command(after_help = "\
@@ -47,6 +49,9 @@ pub struct Args {
     /// The certificate of the model, to be checked here; without it, model.id.certified has to be beside the id.
     #[arg(long, value_name = "FILE")]
     pub cert: Option<PathBuf>,
+    /// Where the secret is that marks the note.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// The slip of this reply.
     #[arg(long, value_name = "FILE")]
     pub slip: PathBuf,
@@ -96,14 +101,17 @@ impl TermReport {
     }
 }
 
+/// Bits of soundness for people. Rounded down: a bound must not look better than it is.
+fn bits(bits: f64) -> String {
+    format!("{:.1} bits", (bits * 10.0).floor() / 10.0)
+}
+
 /// Writes the soundness error, term by term where there are terms.
 pub fn write_soundness(
     f: &mut fmt::Formatter<'_>,
     soundness_bits: f64,
     terms: &[TermReport],
 ) -> fmt::Result {
-    // Rounded down: a bound must not look better than it is.
-    let bits = |bits: f64| format!("{:.1} bits", (bits * 10.0).floor() / 10.0);
     writeln!(f, "Soundness: {}", bits(soundness_bits))?;
     let rows = terms
         .iter()
@@ -144,13 +152,15 @@ pub struct Accepted {
     pub max_tokens: u32,
     /// `eos`, `limit` or `early`; why a reply ended early is not proved.
     pub ended: &'static str,
-    /// `-log2` of the soundness error.
+    /// `-log2` of the soundness error of the batch proof.
     pub soundness_bits: f64,
     /// Its terms, where they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub terms: Vec<TermReport>,
     /// What shows that the weights are in range.
     pub weights: Weights,
+    /// `-log2` of the error of both together: the verdict is wrong only if one of them is.
+    pub total_bits: f64,
     /// Wall time.
     pub seconds: f64,
 }
@@ -202,10 +212,12 @@ impl fmt::Display for Verdict {
                 }
                 writeln!(
                     f,
-                    "Weights in range: {:.1} bits, by {}",
-                    a.weights.soundness_bits, a.weights.file
+                    "Weights in range: {}, by {}",
+                    bits(a.weights.soundness_bits),
+                    a.weights.file
                 )?;
                 write_soundness(f, a.soundness_bits, &a.terms)?;
+                writeln!(f, "Altogether: {}", bits(a.total_bits))?;
                 writeln!(f, "Checked in {}", output::seconds(a.seconds))?;
                 Ok(())
             }
@@ -282,16 +294,12 @@ fn check_weights(case: &Case<'_>, digest: &[u8; 32]) -> Result<Weights, Stop> {
     } else {
         let id = &case.args.id;
         let path = verdict_path(id);
-        let noted = read_verdict(id, digest).map_err(Stop::Unusable)?;
-        let certified = noted.ok_or_else(|| {
-            let reason = if path.exists() {
-                format!("{} is about another model id", path.display())
-            } else {
-                format!("there is no {}", path.display())
-            };
+        let state = case.args.state.locate().map_err(Stop::Unusable)?;
+        let noted = read_verdict(&state, id, digest).map_err(Stop::Unusable)?;
+        let certified = noted.map_err(|reason| {
             let message = format!("its weights were not shown to be in range; {reason}");
             Stop::Unusable(Failure::file(id, message).advise(format!(
-                "check its certificate once with `zkmoe verify-model --id {} --cert FILE`, or name the certificate with --cert",
+                "check its certificate once with `zkmoe verify-model --id {} --cert FILE` here, or name the certificate with --cert",
                 id.display()
             )))
         })?;
@@ -326,6 +334,7 @@ fn decide(case: &Case<'_>, start: Instant) -> Result<Accepted, Stop> {
     } else {
         &[]
     };
+    let soundness_bits = total_bits(&batch.soundness);
     Ok(Accepted {
         model_id: output::hex(&digest),
         request: case.slip.request,
@@ -338,8 +347,9 @@ fn decide(case: &Case<'_>, start: Instant) -> Result<Accepted, Stop> {
             Ended::Limit => "limit",
             Ended::Early => "early",
         },
-        soundness_bits: total_bits(&batch.soundness),
+        soundness_bits,
         terms: TermReport::list(terms),
+        total_bits: together(soundness_bits, weights.soundness_bits),
         weights,
         seconds: start.elapsed().as_secs_f64(),
     })

@@ -1,8 +1,8 @@
 //! `zkmoe verify-model`: a verdict about the weights behind an id, kept for every later `zkmoe verify`.
 //!
 //! What was accepted is noted beside the id ([`crate::verdict`]). What was rejected is not, and a note that is there
-//! stays: it says that some certificate of exactly this id was accepted, and a bad file does not make that untrue. Otherwise whoever
-//! sends a broken certificate could take a good one away.
+//! stays: it says that some certificate of exactly this id was accepted, and a bad file does not make that untrue.
+//! Otherwise whoever sends a broken certificate could take a good one away.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,15 @@ use super::verify::{TermReport, write_soundness};
 use crate::failure::{Failure, Outcome};
 use crate::input;
 use crate::output;
+use crate::state::StateArgs;
 use crate::verdict::{Certified, How, verdict_path, write_verdict};
 
 /// Check the certificate of a model id: that every committed weight is in range.
 ///
 /// The first line of the output is the verdict: ACCEPTED, or REJECTED with the check that failed. The exit code is 0
-/// or 1; 2 means that a file could not be read, so that there is no verdict. On acceptance a note is left beside
-/// the id (model.id.certified), and `zkmoe verify` asks for no certificate any more. The note is trusted as it stands:
-/// keep it where only you can write, and never take one from somebody else.
+/// or 1; 2 means that a file could not be read, so that there is no verdict. On acceptance a note is left beside the
+/// id (model.id.certified), and `zkmoe verify` asks for no certificate any more. The note is marked with a secret of
+/// yours, which is drawn the first time and kept in the state folder: notes that somebody else made are not believed.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,6 +40,9 @@ pub struct Args {
     /// The certificate that the provider published with it.
     #[arg(long, value_name = "FILE")]
     pub cert: PathBuf,
+    /// Where the secret is that marks the note.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// Print the soundness error term by term.
     #[arg(long)]
     pub verbose: bool,
@@ -90,7 +94,7 @@ impl fmt::Display for Verdict {
                 )?;
                 writeln!(
                     f,
-                    "Noted in {}, for `zkmoe verify` on this machine",
+                    "Noted in {}, for your own `zkmoe verify` and nobody else's",
                     a.verdict_file
                 )?;
                 write_soundness(f, a.soundness_bits, &a.terms)?;
@@ -124,6 +128,7 @@ pub(super) fn check(
 
 /// Reads id and certificate, decides, and notes an acceptance.
 pub fn perform(args: &Args) -> Result<Verdict, Failure> {
+    let state = args.state.locate()?;
     let id = input::open_id(&args.id)?;
     let start = Instant::now();
     let digest = id.digest();
@@ -134,7 +139,8 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
             return Ok(Verdict::Rejected { check, model_id });
         }
     };
-    write_verdict(&args.id, &digest, &certified).map_err(|failure| {
+    let secret = state.secret_or_new()?;
+    write_verdict(&secret, &args.id, &digest, &certified).map_err(|failure| {
         failure.advise("the certificate is accepted, but this cannot be noted; copy the id to a folder of your own, or give the certificate to `zkmoe verify --cert`")
     })?;
     let shown = if args.verbose { &terms[..] } else { &[] };

@@ -15,14 +15,17 @@ use super::verify::{TermReport, write_soundness};
 use crate::failure::{Failure, Outcome};
 use crate::input;
 use crate::output;
-use crate::verdict::{Certified, How, read_verdict, verdict_path, write_verdict};
+use crate::state::{State, StateArgs};
+use crate::verdict::{
+    Certified, How, floor_bits, read_verdict, together, verdict_path, write_verdict,
+};
 
 /// Check that two model ids commit to the same weights.
 ///
 /// The first line of the output is the verdict: ACCEPTED, or REJECTED with the check that failed. The exit code is 0
-/// or 1; 2 means that a file could not be read, so that there is no verdict. ACCEPTED says that a proof under the new id is
-/// about the model of the old one. If the old id has been certified here (`zkmoe verify-model`), the new one is from now
-/// on as well, and `zkmoe verify` takes it.
+/// or 1; 2 means that a file could not be read, so that there is no verdict. ACCEPTED says that a proof under the new
+/// id is about the model of the old one. If you have checked the certificate of the old id (`zkmoe verify-model`),
+/// the new one is from now on certified as well, and `zkmoe verify` takes it.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,6 +41,9 @@ pub struct Args {
     /// The proof that `zkmoe rotate` wrote.
     #[arg(long, value_name = "FILE")]
     pub proof: PathBuf,
+    /// Where the secret is that marks the notes.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// Print the soundness error term by term.
     #[arg(long)]
     pub verbose: bool,
@@ -58,8 +64,11 @@ pub struct Accepted {
     /// Its terms, where they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub terms: Vec<TermReport>,
-    /// The note beside the new id that its weights are in range; none if there is none beside the old id.
+    /// The note beside the new id that its weights are in range.
     pub certified: Option<String>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_certified: Option<String>,
     /// Wall time.
     pub seconds: f64,
 }
@@ -92,16 +101,18 @@ impl fmt::Display for Verdict {
                     f,
                     "Proved: both ids commit to the same weights, with the same sizes, shifts, tables and tokenizer."
                 )?;
-                match &a.certified {
-                    Some(file) => writeln!(
+                if let Some(file) = &a.certified {
+                    writeln!(
                         f,
-                        "The weights of the old id were shown to be in range, so those of the new one are: noted in {file}"
-                    )?,
-                    None => writeln!(
+                        "The weights were shown to be in range, for both ids: noted in {file}"
+                    )?;
+                }
+                if let Some(reason) = &a.not_certified {
+                    writeln!(
                         f,
-                        "Nothing is known here about the weights' ranges: check the certificate of the old id with `zkmoe \
-                         verify-model`, then this rotation again"
-                    )?,
+                        "It is not known here whether the weights are in range: {reason}. Check the certificate of the old id \
+                         with `zkmoe verify-model` and then this rotation again, or the certificate of the new id"
+                    )?;
                 }
                 write_soundness(f, a.soundness_bits, &a.terms)?;
                 writeln!(f, "Checked in {}", output::seconds(a.seconds))
@@ -112,6 +123,7 @@ impl fmt::Display for Verdict {
 
 /// Reads both ids and the proof, and decides.
 pub fn perform(args: &Args) -> Result<Verdict, Failure> {
+    let state = args.state.locate()?;
     let proof = input::read(&args.proof)?;
     let (old, new) = (input::open_id(&args.from)?, input::open_id(&args.to)?);
     let start = Instant::now();
@@ -123,12 +135,18 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
             } else {
                 &[]
             };
+            let inherited = inherit(args, &state, [&old, &new], &rotation.soundness)?;
+            let (certified, not_certified) = match inherited {
+                Ok(file) => (Some(file), None),
+                Err(reason) => (None, Some(reason)),
+            };
             Ok(Verdict::Accepted(Accepted {
                 from,
                 to,
                 soundness_bits: total_bits(&rotation.soundness),
                 terms: TermReport::list(terms),
-                certified: inherit(args, [&old, &new], &rotation.soundness)?,
+                certified,
+                not_certified,
                 seconds: start.elapsed().as_secs_f64(),
             }))
         }
@@ -145,21 +163,39 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
     }
 }
 
-/// Notes beside the new id that its weights are in range, if there is such a note beside the old one.
+/// Notes beside the new id that its weights are in range, if there is such a note beside the old one: the note's
+/// file, or why there is none. A note for at least as many bits stays.
 fn inherit(
     args: &Args,
+    state: &State,
     [old, new]: [&ModelId; 2],
     soundness: &[Term],
-) -> Result<Option<String>, Failure> {
-    let from = old.digest();
-    let Some(certified) = read_verdict(&args.from, &from)? else {
-        return Ok(None);
-    };
-    // Either proof may be the one that is false.
-    let error = (-certified.soundness_bits()).exp2() + (-total_bits(soundness)).exp2();
-    let certified = Certified::new(How::Rotation { from }, -error.log2());
-    write_verdict(&args.to, &new.digest(), &certified)?;
-    Ok(Some(verdict_path(&args.to).display().to_string()))
+) -> Result<Result<String, String>, Failure> {
+    let (from, to) = (old.digest(), new.digest());
+    let file = verdict_path(&args.to).display().to_string();
+    let inherited = read_verdict(state, &args.from, &from)?.and_then(|shown| {
+        let bits = together(shown.soundness_bits(), total_bits(soundness));
+        let certified = Certified::new(How::Rotation { from }, bits);
+        if certified.is_enough() {
+            Ok(certified)
+        } else {
+            Err(format!(
+                "the old id's note and this rotation together are for {:.1} bits, and {:.1} are needed",
+                certified.soundness_bits(),
+                floor_bits()
+            ))
+        }
+    });
+    // A note beside the new id may have come with it: one that cannot be used is no fault, and is replaced.
+    let present = read_verdict(state, &args.to, &to).ok().and_then(Result::ok);
+    match (inherited, present) {
+        (Err(reason), None) => Ok(Err(reason)),
+        (Ok(inherited), present) if present.is_none_or(|p| p.tenths < inherited.tenths) => {
+            write_verdict(&state.secret_or_new()?, &args.to, &to, &inherited)?;
+            Ok(Ok(file))
+        }
+        _ => Ok(Ok(file)),
+    }
 }
 
 /// Decides and prints the verdict.

@@ -22,8 +22,6 @@ pub const PROOF_VERSION: u32 = 2;
 pub const MAX_REQUESTS: usize = 1 << 12;
 /// The most positions in a batch.
 pub const MAX_POSITIONS: usize = 1 << 20;
-/// The most cells in all tensors of a batch.
-pub const MAX_CELLS: u64 = 1 << 36;
 
 /// The most rows that a header may state for one expert, or for decoded tokens, of a batch with `positions` positions.
 /// No expert serves a position twice, and none is decoded twice; what is above that is room for rounding up.

@@ -23,11 +23,11 @@
 //! That each weight is in some part is what makes the certificate one for the whole model; `Plan` makes the parts, and a
 //! test counts the cells.
 
-use crate::batch::MAX_CELLS;
 use crate::engine::{Challenges, Publics, TensorClaim, VerifierParty, run};
 use crate::gkr::{self, Columns, Fraction};
 use crate::header::Header;
 use crate::id::{ModelId, tree_of};
+use crate::limits::Extent;
 use crate::olmoe;
 use crate::relation::{Builder, Dims, Fill, Label, Relation, Tag};
 use crate::verify::VerifyError;
@@ -39,7 +39,7 @@ use zkmoe_commit::field::K;
 use zkmoe_commit::layout::Layout;
 use zkmoe_commit::ligero;
 use zkmoe_commit::opening::{self, Claim, TreeKind, VerifierTree};
-use zkmoe_commit::params::{MAX_ROWS, Params};
+use zkmoe_commit::params::Params;
 use zkmoe_commit::shape::{AxisWeights, Shape};
 use zkmoe_commit::soundness::Term;
 
@@ -55,6 +55,8 @@ pub const WEIGHT_BITS: u32 = 24;
 const CHUNK_CELLS: usize = 1 << 22;
 /// About how many chunks a large model has: more of them take less memory and make a longer certificate.
 const CHUNKS: usize = 128;
+/// The most indices, counted from the first of their axis on, of all parts together. A weight is held for each.
+const MAX_PART_INDICES: usize = 1 << 22;
 
 /// Cells of a weight tensor: all whose first indices are `prefix` and whose next index is one of `len` from `start` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,19 +87,17 @@ pub struct Plan {
 impl Plan {
     /// The plan for a committed model. Refuses models above the limits before anything is allocated for them.
     pub fn new(id: &ModelId) -> Result<Self, Reject> {
-        let cells = WeightId::ALL.into_iter().try_fold(0u64, |sum, tensor| {
-            let shape = crate::weights::weight_shape(&id.header.sizes, tensor);
-            sum.checked_add(shape.values() as u64)
-        });
-        match cells {
-            Some(cells)
-                if cells <= MAX_CELLS / 2 && cells >> id.params.log_row <= MAX_ROWS as u64 / 4 =>
-            {
-                let shared = (cells as usize).div_ceil(CHUNKS).next_power_of_two();
-                Ok(Self::with_chunks(&id.header, shared.max(CHUNK_CELLS)))
-            }
-            _ => Err(Reject::check("limits: the model is too large")),
+        let extent = Extent::of_model(&id.header);
+        // Digits take as much as weights.
+        (extent * 2).check(&id.params, "the model")?;
+        let shared = (extent.cells as usize).div_ceil(CHUNKS).next_power_of_two();
+        let plan = Self::with_chunks(&id.header, shared.max(CHUNK_CELLS));
+        // Until the opening each claim about a part keeps weights from the first index of its axis on.
+        let parts = plan.chunks.iter().flatten().map(|p| p.start + p.len);
+        if parts.sum::<usize>() > MAX_PART_INDICES {
+            return Err(Reject::check("limits: the model is too large"));
         }
+        Ok(plan)
     }
 
     /// A plan whose chunks have room for `room` cells, at least one. Prover and verifier need the same.

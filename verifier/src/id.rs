@@ -5,7 +5,7 @@
 
 use crate::header::Header;
 use crate::olmoe;
-use crate::relation::{BatchShape, Dims, Relation, Round};
+use crate::relation::{Dims, Relation, Round};
 use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
 use zkmoe_commit::layout::Layout;
 use zkmoe_commit::params::Params;
@@ -90,12 +90,7 @@ pub fn layout(relation: &Relation, dims: &Dims, round: Round, params: &Params) -
 
 /// Where the weights of a model lie in rows. Their places do not depend on a batch, so the smallest one will do.
 pub fn model_layout(header: &Header, params: &Params) -> Layout {
-    let shape = BatchShape {
-        lengths: vec![1],
-        blocks: vec![(0, 0, 1)],
-        decoded: 1,
-    };
-    let dims = Dims::new(header.sizes.clone(), shape);
+    let dims = Dims::of_model(header.sizes.clone());
     layout(&olmoe::relation(header), &dims, Round::Model, params)
 }
 

@@ -7,6 +7,7 @@ pub mod gadgets;
 pub mod gkr;
 pub mod header;
 pub mod id;
+pub mod limits;
 pub mod olmoe;
 pub mod relation;
 pub mod rotation;

@@ -22,18 +22,17 @@
 //! agree with probability at most `variables / |K|` (J. T. Schwartz, "Fast probabilistic algorithms for verification of
 //! polynomial identities", 1980; R. Zippel, "Probabilistic algorithms for sparse polynomials", 1979).
 
-use crate::batch::MAX_CELLS;
 use crate::id::{ModelId, model_layout};
-use crate::soundness::{check, over_field};
+use crate::limits::Extent;
+use crate::soundness::check;
 use crate::verify::VerifyError;
-use crate::weights::{WeightId, weight_shape};
 use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel};
 use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
 use zkmoe_commit::field::K;
 use zkmoe_commit::layout::Layout;
 use zkmoe_commit::ligero;
 use zkmoe_commit::opening::{self, Claim, TreeKind, VerifierTree};
-use zkmoe_commit::params::{MAX_ROWS, Params};
+use zkmoe_commit::params::Params;
 use zkmoe_commit::shape::AxisWeights;
 use zkmoe_commit::soundness::Term;
 
@@ -238,22 +237,8 @@ fn reduce(id: &ModelId, channel: &mut VerifierChannel<'_>) -> Result<Reduction, 
 
 /// Refuses models above the declared limits before anything is allocated for them.
 fn check_size(id: &ModelId) -> Result<(), Reject> {
-    let mut cells = 0u64;
-    for tensor in WeightId::ALL {
-        let shape = weight_shape(&id.header.sizes, tensor);
-        cells = [shape.outer, shape.inn, shape.out]
-            .iter()
-            .try_fold(1u64, |n, &size| n.checked_mul(size as u64))
-            .and_then(|n| cells.checked_add(n))
-            .unwrap_or(u64::MAX);
-    }
     // Rows of both commitments carry claims.
-    if cells > MAX_CELLS || cells >> id.params.log_row >= MAX_ROWS as u64 / 2 {
-        return Err(Reject::check(
-            "limits: the model is too large for a rotation",
-        ));
-    }
-    Ok(())
+    (Extent::of_model(&id.header) * 2).check(&id.params, "the model")
 }
 
 /// The soundness error of a rotation with so many claims, without that of the proof about pads.
@@ -262,7 +247,7 @@ fn terms(params: &Params, layout: &Layout, claims: usize) -> Vec<Term> {
         .flat_map(|tensor| layout.shape(tensor).bits())
         .sum();
     let work = params.grinding.lookup;
-    let mut terms = vec![over_field(
+    let mut terms = vec![Term::over_field(
         "rotation: points of the tensors",
         format!("{variables} variables of all tensors / |K|, {work} bits of work"),
         "Schwartz-Zippel",

@@ -7,25 +7,7 @@ use zkmoe_commit::channel::Reject;
 use zkmoe_commit::opening;
 use zkmoe_commit::params::POLICY_BITS;
 use zkmoe_commit::soundness::Term;
-
-/// `log2 |K|`, rounded down in the fourth digit.
-const FIELD_BITS: f64 = 128.0;
-
-/// The term of an event of probability `numerator / |K|`, with `work` bits of work before its challenge.
-pub(crate) fn over_field(
-    name: &str,
-    formula: String,
-    source: &'static str,
-    numerator: f64,
-    work: u32,
-) -> Term {
-    Term {
-        name: name.into(),
-        formula,
-        source,
-        bits: FIELD_BITS - numerator.max(1.0).log2() + f64::from(work),
-    }
-}
+pub use zkmoe_commit::soundness::total_bits;
 
 /// All terms for a batch whose opening covers `rows` rows and `claims` claims.
 pub fn terms(
@@ -67,42 +49,42 @@ pub fn terms(
     // Each sumcheck runs over at most this many variables, with round polynomials of degree at most four.
     let rounds = f64::from(dims.sizes_bits());
     let mut terms = vec![
-        over_field(
+        Term::over_field(
             "lookups: poles and keys",
             format!("N (W + 2) / |K|, N = {cells} cells, W = {width}, {work} bits of work"),
             "Haboeck, eprint 2022/1530, theorem 1 and Schwartz-Zippel",
             cells * (width + 2.0),
             work,
         ),
-        over_field(
+        Term::over_field(
             "fingerprints",
             format!("rows d / |K|, {fingerprinted} rows of d = {hidden}, {work} bits of work"),
             "Schwartz-Zippel, once for each row and the row it is claimed to equal",
             fingerprinted * hidden,
             work,
         ),
-        over_field(
+        Term::over_field(
             "blocks of requests",
             format!("(variables + degree of the fold) / |K| for {requests} requests"),
             "Schwartz-Zippel",
             positions * requests,
             work,
         ),
-        over_field(
+        Term::over_field(
             "blocks of requests, joined",
             format!("{requests} requests / |K|"),
             "Schwartz-Zippel",
             requests,
             0,
         ),
-        over_field(
+        Term::over_field(
             "constraints: points",
             format!("{variables} variables / |K|"),
             "Schwartz-Zippel",
             variables,
             0,
         ),
-        over_field(
+        Term::over_field(
             "sumchecks of products",
             format!("{sums} sumchecks of {rounds} rounds of degree 4, and their batching, / |K|"),
             "Lund, Fortnow, Karloff, Nisan 1992",
@@ -113,11 +95,6 @@ pub fn terms(
     terms.extend(gkr::soundness(&shapes));
     terms.extend(opening::soundness(&id.params, rows, claims));
     terms
-}
-
-/// `-log2` of the sum of all terms.
-pub fn total_bits(terms: &[Term]) -> f64 {
-    -terms.iter().map(|t| (-t.bits).exp2()).sum::<f64>().log2()
 }
 
 /// Refuses a proof below the policy.

@@ -1,8 +1,9 @@
 //! The verifier: a proof against a model id, and a slip with its texts against a proof.
 
-use crate::batch::{BatchHeader, Block, BlockPoint, MAX_CELLS, read_proof_header};
+use crate::batch::{BatchHeader, Block, BlockPoint, read_proof_header};
 use crate::engine::{Challenges, Publics, VerifierParty, point_labels, run};
 use crate::id::{ModelId, layout, places, tree_of};
+use crate::limits::Extent;
 use crate::olmoe;
 use crate::relation::{Dims, Label, Relation, Round};
 use crate::slip::Slip;
@@ -12,7 +13,6 @@ use zkmoe_commit::codec::{DecodeError, Reader, Writer};
 use zkmoe_commit::field::K;
 use zkmoe_commit::ligero;
 use zkmoe_commit::opening::{self, Claim, TreeKind, VerifierTree};
-use zkmoe_commit::params::MAX_ROWS;
 use zkmoe_commit::soundness::Term;
 
 /// Separates this protocol's transcript from all others.
@@ -304,18 +304,18 @@ pub fn reduce(
 /// Refuses batches above the declared limits before anything is allocated for them. A prover asks as well, before it
 /// works for a proof that nobody would take.
 pub fn check_size(id: &ModelId, relation: &Relation, dims: &Dims) -> Result<(), Reject> {
-    let mut cells = 0u64;
-    let lookups = relation.lookups.iter().map(|l| &l.out);
-    for axes in relation.tensors.iter().map(|t| &t.axes).chain(lookups) {
-        for sizes in dims.shape(axes).groups() {
-            let n = sizes.iter().try_fold(1u64, |n, &s| n.checked_mul(s as u64));
-            cells = n.and_then(|n| cells.checked_add(n)).unwrap_or(u64::MAX);
-        }
+    let mut extent = Extent::default();
+    for tensor in &relation.tensors {
+        let components = if tensor.extension { 2 } else { 1 };
+        extent += Extent::of(&dims.shape(&tensor.axes)) * components;
     }
-    if cells > MAX_CELLS || cells >> id.params.log_row > MAX_ROWS as u64 / 2 {
-        return Err(Reject::check("limits: the batch is too large"));
+    for lookup in &relation.lookups {
+        // Lookups are not committed.
+        extent.cells = extent
+            .cells
+            .saturating_add(Extent::of(&dims.shape(&lookup.out)).cells);
     }
-    Ok(())
+    extent.check(&id.params, "the batch")
 }
 
 /// Checks that a request with this prompt and the slip's response is request number `slip.request` of an accepted

@@ -160,8 +160,8 @@ pub struct Pads {
 }
 
 impl Pads {
-    /// Commits to pads, sends the root, and has the channel use them for all hidden values that follow. A later system may have up to `products` products. The seed must be fresh for
-    /// every attempt at a proof.
+    /// Commits to pads, sends the root, and has the channel use them for all hidden values that follow. A later system
+    /// may have up to `products` products. The seed must be fresh for every attempt at a proof.
     ///
     /// An error if there are too many pads or products for one proof.
     pub fn commit(
@@ -209,8 +209,8 @@ impl Pads {
     }
 }
 
-/// Proves that the system holds; where it does not, the proof is one that the verifier rejects. The seed must be fresh for
-/// every attempt at a proof.
+/// Proves that the system holds; where it does not, the proof is one that the verifier rejects. The seed must be fresh
+/// for every attempt at a proof.
 ///
 /// # Panics
 /// If the system has more products than the pads were committed for.

@@ -14,7 +14,7 @@ use super::KeyError;
 
 /// What an opening of the committed rows is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum Opening {
     /// The proof of a batch of replies.
     Batch,
     /// The proof that all weights are in their ranges; once.
@@ -23,7 +23,7 @@ pub enum Purpose {
     Rotation,
 }
 
-impl Purpose {
+impl Opening {
     /// The purpose in words.
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,18 +62,18 @@ impl Ledger {
     }
 
     /// Openings that are left for a purpose, where `limit` batches were planned.
-    pub const fn left(&self, purpose: Purpose, limit: u32) -> u32 {
+    pub const fn left(&self, purpose: Opening, limit: u32) -> u32 {
         match purpose {
-            Purpose::Batch => limit.saturating_sub(self.batches),
-            Purpose::Certificate => 1u32.saturating_sub(self.certificates),
-            Purpose::Rotation => 1u32.saturating_sub(self.rotations),
+            Opening::Batch => limit.saturating_sub(self.batches),
+            Opening::Certificate => 1u32.saturating_sub(self.certificates),
+            Opening::Rotation => 1u32.saturating_sub(self.rotations),
         }
     }
 
     /// The ledger after one more opening with the fresh chain value `chain`, if there is one left.
     pub(super) fn after(
         &self,
-        purpose: Purpose,
+        purpose: Opening,
         limit: u32,
         chain: [u8; 32],
     ) -> Result<Self, KeyError> {
@@ -89,9 +89,9 @@ impl Ledger {
             ..*self
         };
         *match purpose {
-            Purpose::Batch => &mut next.batches,
-            Purpose::Certificate => &mut next.certificates,
-            Purpose::Rotation => &mut next.rotations,
+            Opening::Batch => &mut next.batches,
+            Opening::Certificate => &mut next.certificates,
+            Opening::Rotation => &mut next.rotations,
         } += 1;
         Ok(next)
     }

@@ -5,7 +5,14 @@
 //! the ledger. A new one goes over the older slot, so until it is whole on the disk the other slot still holds what was
 //! true before; and what waits for it (a proof) does not exist until then. A slot that was torn fails its checksum.
 //!
-//! Head and slots are blocks of their own, so that a device which tears the write of a block tears one slot alone.
+//! Head and slots are blocks of their own, so where blocks of [`BLOCK`] bytes are written whole or torn apart, each is
+//! torn alone. Where a device has larger units, it rewrites neighbouring bytes together with a slot, but with what they
+//! held, so a unit that was torn still has the neighbours as they were. Both slots, or the head, are lost only where a
+//! device damages bytes that nobody wrote, against its promise; then the key is refused.
+//!
+//! A newest slot that rots at rest cannot be told from one that was torn: the ledger falls back by one opening. The
+//! file beside the key ([`super::last`]) knows of that opening, and the key is refused. Nothing notices if that file is
+//! missing.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,7 +21,7 @@ use zkmoe_commit::codec::{DecodeError, Reader, Writer};
 
 use super::ledger::{LEDGER_BYTES, Ledger};
 
-/// Bytes of the head and of each slot; no file system writes in larger units that it may tear.
+/// Bytes of the head and of each slot: the usual unit of devices and file systems. Larger ones are no harm, see above.
 pub(super) const BLOCK: usize = 4096;
 /// Bytes of head and slots.
 pub(super) const SLOTS_END: usize = 3 * BLOCK;

@@ -41,7 +41,7 @@ impl Saved {
         Key::open(&self.path()).err().expect("the key is refused")
     }
 
-    fn spend(&self, purpose: Purpose) -> Permit {
+    fn spend(&self, purpose: Opening) -> Permit {
         self.open().spend(purpose).unwrap()
     }
 
@@ -62,9 +62,9 @@ impl Saved {
 fn every_purpose_has_its_own_budget() {
     let saved = Saved::new("purposes");
     let once = [
-        (Purpose::Batch, 3),
-        (Purpose::Certificate, 1),
-        (Purpose::Rotation, 1),
+        (Opening::Batch, 3),
+        (Opening::Certificate, 1),
+        (Opening::Rotation, 1),
     ];
     for (purpose, n) in once {
         for left in (0..n).rev() {
@@ -92,9 +92,9 @@ fn every_purpose_has_its_own_budget() {
 #[test]
 fn a_key_in_memory_counts_too() {
     let mut key = key(1, 9).with_limit(2);
-    let first = key.spend(Purpose::Batch).unwrap();
-    let second = key.spend(Purpose::Batch).unwrap();
-    assert!(key.spend(Purpose::Batch).is_err());
+    let first = key.spend(Opening::Batch).unwrap();
+    let second = key.spend(Opening::Batch).unwrap();
+    assert!(key.spend(Opening::Batch).is_err());
     assert_eq!(key.limit(), 2);
     assert_eq!(first.link[0], [0; 32]);
     assert_eq!(first.link[1], second.link[0]);
@@ -103,7 +103,7 @@ fn a_key_in_memory_counts_too() {
     assert!(
         Key::decode(&key.encode())
             .unwrap()
-            .spend(Purpose::Batch)
+            .spend(Opening::Batch)
             .is_err()
     );
 }
@@ -113,10 +113,10 @@ fn chain_values_are_fresh_and_continue_over_files() {
     let saved = Saved::new("chain");
     let mut current = [0; 32];
     for purpose in [
-        Purpose::Batch,
-        Purpose::Certificate,
-        Purpose::Batch,
-        Purpose::Rotation,
+        Opening::Batch,
+        Opening::Certificate,
+        Opening::Batch,
+        Opening::Rotation,
     ] {
         let [before, own] = saved.spend(purpose).link;
         assert_eq!(before, current);
@@ -127,19 +127,19 @@ fn chain_values_are_fresh_and_continue_over_files() {
     }
     let mut open = saved.open();
     for stuck in [current, [0; 32]] {
-        let error = open.spend_with(Purpose::Batch, stuck).unwrap_err();
+        let error = open.spend_with(Opening::Batch, stuck).unwrap_err();
         assert!(matches!(error, KeyError::Randomness(_)), "{error}");
     }
 }
 
 #[test]
 fn permits_are_for_one_id_and_one_purpose() {
-    let permit = || key(1, 3).spend(Purpose::Batch).unwrap();
-    assert!(permit().redeem(&[7; 32], Purpose::Batch).is_ok());
+    let permit = || key(1, 3).spend(Opening::Batch).unwrap();
+    assert!(permit().redeem(&[7; 32], Opening::Batch).is_ok());
     for (id, purpose) in [
-        ([8; 32], Purpose::Batch),
-        ([7; 32], Purpose::Certificate),
-        ([7; 32], Purpose::Rotation),
+        ([8; 32], Opening::Batch),
+        ([7; 32], Opening::Certificate),
+        ([7; 32], Opening::Rotation),
     ] {
         let found = permit().redeem(&id, purpose);
         assert!(matches!(found, Err(KeyError::Mismatch(_))), "{found:?}");
@@ -154,10 +154,10 @@ fn a_key_in_use_is_refused() {
     assert!(matches!(error, KeyError::InUse(_)), "{error}");
     assert!(error.to_string().contains("in use by another process"));
     // Looking at it takes no lock.
-    first.spend(Purpose::Batch).unwrap();
+    first.spend(Opening::Batch).unwrap();
     assert_eq!(KeyState::read(&saved.path()).unwrap().ledger.batches, 1);
     drop(first);
-    assert_eq!(saved.open().left(Purpose::Batch), 2);
+    assert_eq!(saved.open().left(Opening::Batch), 2);
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn a_key_is_saved_once_and_never_over_another() {
 fn a_restored_key_is_noticed() {
     let saved = Saved::new("restored");
     let (fresh, _) = saved.bytes();
-    saved.spend(Purpose::Batch);
+    saved.spend(Opening::Batch);
     let (one, last_of_one) = saved.bytes();
-    saved.spend(Purpose::Batch);
+    saved.spend(Opening::Batch);
     let (two, last_of_two) = saved.bytes();
     let older = |key: &[u8], last: Option<&Vec<u8>>| {
         saved.restore(key, last);
@@ -196,28 +196,28 @@ fn a_restored_key_is_noticed() {
     older(&one, last_of_two.as_ref());
     // A copy that proved as often, and only then came back.
     saved.restore(&one, last_of_one.as_ref());
-    saved.spend(Purpose::Batch);
+    saved.spend(Opening::Batch);
     let (other, _) = saved.bytes();
     older(&other, last_of_two.as_ref());
     // The file beside it was restored, by more than an interruption explains.
     saved.restore(&two, last_of_two.as_ref());
-    saved.spend(Purpose::Batch);
+    saved.spend(Opening::Batch);
     let (three, _) = saved.bytes();
     older(&three, last_of_one.as_ref());
     // What cannot be noticed: both together.
     saved.restore(&one, last_of_one.as_ref());
-    assert_eq!(saved.open().left(Purpose::Batch), 2);
+    assert_eq!(saved.open().left(Opening::Batch), 2);
 }
 
 #[test]
 fn a_missing_or_foreign_file_beside_the_key() {
     let saved = Saved::new("beside");
     assert!(!saved.open().is_unwatched(), "nothing to remember yet");
-    saved.spend(Purpose::Batch);
+    saved.spend(Opening::Batch);
     fs::remove_file(saved.last()).unwrap();
     let mut open = saved.open();
     assert!(open.is_unwatched());
-    let permit = open.spend(Purpose::Batch).unwrap();
+    let permit = open.spend(Opening::Batch).unwrap();
     assert!(!open.is_unwatched());
     drop(open);
     assert_eq!(
@@ -230,7 +230,7 @@ fn a_missing_or_foreign_file_beside_the_key() {
     Key::new([8; 32], [8; 32], Tree::new(vec![[1; 32]]), 2, 0)
         .save_new(&path)
         .unwrap();
-    Key::open(&path).unwrap().spend(Purpose::Batch).unwrap();
+    Key::open(&path).unwrap().spend(Opening::Batch).unwrap();
     fs::copy(other.0.join("other.key.last"), saved.last()).unwrap();
     let error = saved.refused();
     assert!(matches!(error, KeyError::OtherLast(_)), "{error}");
@@ -248,7 +248,7 @@ fn files_are_private_and_links_are_followed() {
     fs::create_dir(&elsewhere).unwrap();
     let link = elsewhere.join("link.key");
     symlink(saved.path(), &link).unwrap();
-    Key::open(&link).unwrap().spend(Purpose::Batch).unwrap();
+    Key::open(&link).unwrap().spend(Opening::Batch).unwrap();
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
     for path in [saved.path(), saved.last()] {
         let mode = fs::metadata(path).unwrap().permissions().mode();
@@ -270,7 +270,7 @@ fn a_crash_at_any_moment_forgets_nothing() {
     let saved = Saved::new("crash");
     for spent in 0..3u64 {
         let (old, last_old) = saved.bytes();
-        let permit = saved.spend(Purpose::Batch);
+        let permit = saved.spend(Opening::Batch);
         let (new, last_new) = saved.bytes();
         let (old, new) = (&old[..], &new[..]);
         // The write of the key: nothing has left yet, so either ledger is true, and the key is usable.
@@ -280,7 +280,7 @@ fn a_crash_at_any_moment_forgets_nothing() {
             assert_eq!(found, spent + u64::from(state == new));
             // Syncing takes long, so not every state goes on.
             if n % 23 == 0 {
-                saved.spend(Purpose::Certificate);
+                saved.spend(Opening::Certificate);
                 assert_eq!(saved.open().ledger().openings(), found + 1);
             }
         }
@@ -321,10 +321,10 @@ fn torn(old: &[u8], new: &[u8]) -> Vec<Vec<u8>> {
 #[test]
 fn two_crashes_in_a_row_are_no_backup() {
     let saved = Saved::new("twice");
-    saved.spend(Purpose::Batch);
+    saved.spend(Opening::Batch);
     for n in 2..=3 {
         let (_, last) = saved.bytes();
-        saved.spend(Purpose::Batch);
+        saved.spend(Opening::Batch);
         let (key, _) = saved.bytes();
         saved.restore(&key, last.as_ref());
         assert_eq!(saved.open().ledger().openings(), n);
@@ -334,7 +334,7 @@ fn two_crashes_in_a_row_are_no_backup() {
 #[test]
 fn one_damaged_slot_is_survived_and_two_are_not() {
     let saved = Saved::new("slots");
-    saved.spend(Purpose::Batch);
+    saved.spend(Opening::Batch);
     let (good, _) = saved.bytes();
     let flip = |bytes: &[u8], at: &[usize]| {
         let mut bytes = bytes.to_vec();
@@ -358,13 +358,13 @@ fn one_damaged_slot_is_survived_and_two_are_not() {
     assert!(matches!(saved.refused(), KeyError::Restored { .. }));
     // Slots of another key, or of another moment, fit nowhere.
     let mut other = key(2, 3);
-    other.spend(Purpose::Batch).unwrap();
+    other.spend(Opening::Batch).unwrap();
     let other = other.encode();
     let mixed = [&good[..BLOCK], &other[BLOCK..3 * BLOCK], &good[3 * BLOCK..]].concat();
     assert_eq!(ledger(&mixed), Err(DecodeError::Invalid("ledger")));
     let mut fork = key(1, 3);
-    fork.spend(Purpose::Certificate).unwrap();
-    fork.spend(Purpose::Batch).unwrap();
+    fork.spend(Opening::Certificate).unwrap();
+    fork.spend(Opening::Batch).unwrap();
     let fork = fork.encode();
     let mixed = [&good[..2 * BLOCK], &fork[2 * BLOCK..]].concat();
     assert_eq!(ledger(&mixed), Err(DecodeError::Invalid("ledger")));
@@ -373,7 +373,7 @@ fn one_damaged_slot_is_survived_and_two_are_not() {
 #[test]
 fn the_format_is_strict() {
     let mut sample = key(1, 3);
-    sample.spend(Purpose::Batch).unwrap();
+    sample.spend(Opening::Batch).unwrap();
     let good = sample.encode();
     assert_eq!(good.len(), 3 * BLOCK + 2 * 32);
     let copy = Key::decode(&good).unwrap();
@@ -441,7 +441,7 @@ fn the_format_is_strict() {
 #[test]
 fn a_file_is_read_as_its_bytes_are() {
     let saved = Saved::new("file");
-    saved.spend(Purpose::Batch);
+    saved.spend(Opening::Batch);
     let (good, last) = saved.bytes();
     for n in [0, 7, 11, 12, 100, BLOCK, 3 * BLOCK, good.len() - 1] {
         saved.restore(&good[..n], last.as_ref());

@@ -10,7 +10,7 @@ use zkmoe_verifier::batch::row_limit;
 use super::Block;
 use crate::infer::POSITION_MULTIPLE;
 
-/// Decoded rows are padded to a multiple of this number, a public constant.
+/// Decoded rows are rounded up to a multiple of this number. No verifier knows it: a header may state any number.
 pub const DECODED_MULTIPLE: usize = 8;
 /// Default of the number to a multiple of which loads are rounded up.
 pub const LOAD_MULTIPLE: usize = 8;

@@ -19,7 +19,7 @@ use zkmoe_commit::whir::WhirParams;
 use zkmoe_prover::commitment::{commit, committed_values};
 use zkmoe_prover::engine::Witness;
 use zkmoe_prover::infer::generate;
-use zkmoe_prover::key::{Key, Purpose};
+use zkmoe_prover::key::{Key, Opening};
 use zkmoe_prover::model::{Model, Tensor, WeightId, random_model};
 use zkmoe_prover::prove::{BatchProof, Hook, Reply, prove_trace};
 use zkmoe_prover::trace::{Loads, RequestTokens, Trace, build_trace};
@@ -245,7 +245,7 @@ pub fn dishonest(
     hook: &mut impl Hook,
 ) -> BatchProof {
     let (model, id, mut key) = (&by.model, &by.id, by.key());
-    let permit = key.spend_with(Purpose::Batch, [5; 32]).unwrap();
+    let permit = key.spend_with(Opening::Batch, [5; 32]).unwrap();
     let trace = trace.clone();
     prove_trace(model, id, &key, permit, replies, trace, [9; 32], hook).unwrap()
 }

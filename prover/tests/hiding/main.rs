@@ -167,7 +167,7 @@ fn proof(side: &Side, id: &ModelId, key: &Key, n: u64, hook: &mut Programming<'_
     // A copy of the key, which is not held by any budget.
     let permit = Key::decode(&key.encode())
         .unwrap()
-        .spend_with(key::Purpose::Batch, Dice::new("chain", n).digest())
+        .spend_with(key::Opening::Batch, Dice::new("chain", n).digest())
         .unwrap();
     let batch = prove_trace(model, id, key, permit, replies, trace, randomness, hook).unwrap();
     assert_eq!(batch.violated, None);

@@ -14,7 +14,7 @@ use zkmoe_commit::params::Params;
 use zkmoe_commit::rows::SHIFT;
 use zkmoe_commit::transcript::Transcript;
 use zkmoe_prover::commitment::commit;
-use zkmoe_prover::key::Purpose as Opening;
+use zkmoe_prover::key::Opening;
 use zkmoe_prover::prove::{NoHook, Purpose, prove_trace};
 use zkmoe_verifier::batch::read_proof_header;
 use zkmoe_verifier::verify::{PROTOCOL, hidden_counts};

@@ -1,8 +1,6 @@
 //! Batches of replies of micro models, proved and verified: honest proofs of every shape are accepted.
 
-mod common;
-
-use common::{Committed, answer, micro, micro_sizes};
+use crate::common::{Committed, answer, micro, micro_sizes};
 use zkmoe_prover::infer::generate;
 use zkmoe_prover::model::{Model, random_model};
 use zkmoe_prover::prove::{BatchProof, Hook, NoHook, ProveError, Reply, check_shape, prove};

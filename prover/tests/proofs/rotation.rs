@@ -3,14 +3,12 @@
 //! As in the tests of batches, lies use short openings without work. The verifier's policy refuses such a proof after all
 //! other checks, so a lie has to be caught before that, and tests that expect acceptance use real parameters.
 
-mod common;
-
 use std::sync::OnceLock;
 
-use common::{Committed, answer, edited, micro, micro_sizes};
+use crate::common::{Committed, answer, edited, micro, micro_sizes};
 use zkmoe_commit::channel::Reject;
 use zkmoe_commit::codec::Writer;
-use zkmoe_prover::key::{Key, Permit, Purpose};
+use zkmoe_prover::key::{Key, Opening, Permit};
 use zkmoe_prover::model::{Model, WeightId, random_model};
 use zkmoe_prover::prove::{NoHook, prove as prove_batch};
 use zkmoe_prover::rotate::{self, RotateError, RotationProof, Side, check, recommit};
@@ -52,16 +50,17 @@ fn copy(key: &Key) -> Key {
     Key::decode(&key.encode()).unwrap()
 }
 
-/// Leave to rotate; taken from a copy, so that any number of rotations can be made.
-fn permit(from: &Side<'_>) -> Permit {
-    copy(from.key)
-        .spend_with(Purpose::Rotation, [7; 32])
-        .unwrap()
+/// Leave to rotate; taken from copies, so that any number of rotations can be made.
+fn permits(from: &Side<'_>, to: &Side<'_>) -> [Permit; 2] {
+    let mut old = copy(from.key);
+    let (id, seed, tree) = (to.key.id(), to.key.seed(), to.key.tree().clone());
+    let (_, new) = Key::new(id, seed, tree, 1, 0).of_rotation().unwrap();
+    [old.spend_with(Opening::Rotation, [7; 32]).unwrap(), new]
 }
 
 /// Proves whatever the two sides hold.
 fn prove_sides(from: &Side<'_>, to: &Side<'_>, seed: [u8; 32], hook: &mut NoHook) -> RotationProof {
-    rotate::prove_sides(from, to, permit(from), seed, hook).unwrap()
+    rotate::prove_sides(from, to, permits(from, to), seed, hook).unwrap()
 }
 
 /// As a provider does.
@@ -71,7 +70,7 @@ fn prove(
     seed: [u8; 32],
     hook: &mut NoHook,
 ) -> Result<RotationProof, RotateError> {
-    rotate::prove(from, to, permit(from), seed, hook)
+    rotate::prove(from, to, permits(from, to), seed, hook)
 }
 
 fn side(by: &Held) -> Side<'_> {
@@ -85,7 +84,7 @@ fn side(by: &Held) -> Side<'_> {
 /// Another commitment to a model, by the same owner.
 fn rotated(by: &Held, model: &Model, seed: u8) -> Held {
     let owner = Side { model, ..side(by) };
-    let (id, key) = recommit(&owner, [seed; 32], &|_, _| ());
+    let (id, key, _) = recommit(&owner, [seed; 32], &|_, _| ()).unwrap();
     Held {
         model: edited(model, |_| ()),
         id,
@@ -312,14 +311,15 @@ fn rows_that_are_not_the_committed_ones_are_caught() {
     let Quick { old, new, .. } = quick();
     let other = edited(&old.model, |parts| parts[3].values[5] ^= 1);
     // Both sides opened with the new weights: the old root does not have them.
-    let (id, key) = recommit(
+    let (id, key, _) = recommit(
         &Side {
             model: &other,
             ..side(old)
         },
         [5; 32],
         &|_, _| (),
-    );
+    )
+    .unwrap();
     let to = Side {
         model: &other,
         id: &id,

@@ -1,11 +1,9 @@
 //! Nothing is opened that was not counted: permits, budgets and the chain of proofs.
 
-mod common;
-
-use common::{Committed, answer, micro, trace_of};
+use crate::common::{Committed, answer, micro, trace_of};
 use zkmoe_commit::codec::Reader;
 use zkmoe_commit::params::Params;
-use zkmoe_prover::key::{KeyError, Purpose};
+use zkmoe_prover::key::{KeyError, Opening};
 use zkmoe_prover::prove::{Hook, NoHook, ProveError, Reply, prove, prove_trace};
 use zkmoe_prover::trace::{Loads, Padding};
 use zkmoe_verifier::batch::read_proof_header;
@@ -36,17 +34,17 @@ fn a_permit_opens_nothing_but_what_it_was_counted_for() {
             Err(other) => panic!("{other}"),
         }
     };
-    assert_eq!(attempt(&by, Purpose::Batch, &by, &by), None);
+    assert_eq!(attempt(&by, Opening::Batch, &by, &by), None);
     let (id, purpose) = (
         Some("the permit is for another model id"),
         Some("the permit is for another purpose"),
     );
-    assert_eq!(attempt(&other, Purpose::Batch, &by, &by), id);
-    assert_eq!(attempt(&by, Purpose::Batch, &other, &by), id);
+    assert_eq!(attempt(&other, Opening::Batch, &by, &by), id);
+    assert_eq!(attempt(&by, Opening::Batch, &other, &by), id);
     let key = Some("the key belongs to another id");
-    assert_eq!(attempt(&by, Purpose::Batch, &by, &other), key);
-    assert_eq!(attempt(&by, Purpose::Certificate, &by, &by), purpose);
-    assert_eq!(attempt(&by, Purpose::Rotation, &by, &by), purpose);
+    assert_eq!(attempt(&by, Opening::Batch, &by, &other), key);
+    assert_eq!(attempt(&by, Opening::Certificate, &by, &by), purpose);
+    assert_eq!(attempt(&by, Opening::Rotation, &by, &by), purpose);
 }
 
 /// Notes the phases.
@@ -84,7 +82,7 @@ fn a_batch_is_counted_once_it_can_no_longer_be_refused() {
             &mut NoHook,
         );
         let error = proof.unwrap_err();
-        assert_eq!(key.left(Purpose::Batch), 2, "{error}");
+        assert_eq!(key.left(Opening::Batch), 2, "{error}");
     }
     let mut before = [0; 32];
     let mut proofs = Vec::new();
@@ -101,7 +99,7 @@ fn a_batch_is_counted_once_it_can_no_longer_be_refused() {
             &mut NoHook,
         )
         .unwrap();
-        assert_eq!(key.left(Purpose::Batch), left);
+        assert_eq!(key.left(Opening::Batch), left);
         verify_batch(&by.id, &batch.proof).unwrap();
         let (_, header) = read_proof_header(&mut Reader::new(&batch.proof), &by.id.header).unwrap();
         assert_eq!(header.link, [before, key.ledger().current()]);

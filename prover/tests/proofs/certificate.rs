@@ -4,12 +4,10 @@
 //! Most lies use short openings without work ([`common::quick_params`]). What is sound but for that is rejected at the
 //! very end, by the policy.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{Committed, edited, micro, micro_sizes, quick_params};
 use ark_ff::Field;
-use common::{Committed, edited, micro, micro_sizes, quick_params};
 use rayon::prelude::*;
 use zkmoe_commit::channel::VerifierChannel;
 use zkmoe_commit::field::{F, from_i64};
@@ -18,7 +16,7 @@ use zkmoe_commit::rows::{RowCode, Rows};
 use zkmoe_prover::certify::{Cells, Certificate, certify, certify_cells};
 use zkmoe_prover::commitment::committed_cells;
 use zkmoe_prover::engine::Column;
-use zkmoe_prover::key::{Key, Purpose as Opening};
+use zkmoe_prover::key::{Key, Opening};
 use zkmoe_prover::model::{Model, WeightId, random_model};
 use zkmoe_prover::prove::{Hook, NoHook, Purpose};
 use zkmoe_prover::streamed::{StreamedRows, commit_rows};
