@@ -468,17 +468,20 @@ fn verifier_parts(id: &ModelId, batch: &BatchProof, whole: f64) -> Vec<(String, 
         "rest of the opening",
         "WHIR",
     ];
-    let opening = end - of(opening);
+    // The root of the pads comes first, the proof about them last.
+    let pads = end - (of(&["proof about the pads"]) - 32);
+    let opening = pads - of(opening);
     let values = opening - of(&["values and sumchecks"]);
     let lookups = values - of(&["lookups"]);
-    let whir = end - (of(&["WHIR"]) - early);
+    let whir = pads - (of(&["WHIR"]) - early);
     let mut before = 0.0;
     [
         ("header, relation, blocks", lookups),
         ("lookups", values),
         ("values and sumchecks", opening),
         ("opened rows", whir),
-        ("WHIR", end),
+        ("WHIR", pads),
+        ("proof about the pads", end),
     ]
     .into_iter()
     .map(|(name, cut)| {
