@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use zkmoe_commit::codec::DecodeError;
-use zkmoe_prover::files::{Mode, write_atomic, write_file};
-use zkmoe_prover::key::{Key, KeyError, last_name};
+use zkmoe_prover::files::{Mode, open_regular, write_atomic, write_file};
+use zkmoe_prover::key::{Key, KeyError, Opening, last_name};
 use zkmoe_prover::model::Model;
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_verifier::id::ModelId;
@@ -25,8 +25,8 @@ const MAX_FILE: u64 = 1 << 28;
 /// Reads a file. Devices and pipes without end are refused, and files above any sensible size.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let io = |error| Failure::file(path, error);
-    let file = fs::File::open(path).map_err(io)?;
-    let about = file.metadata().map_err(io)?;
+    // Asked before it is opened, since opening a pipe waits for its other end.
+    let about = fs::metadata(path).map_err(io)?;
     if !about.is_file() {
         return Err(Failure::file(path, "is not a regular file").advise("copy it to a file first"));
     }
@@ -36,6 +36,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
             format_args!("has more than {MAX_FILE} bytes"),
         ));
     }
+    let file = open_regular(path).map_err(io)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut bytes).map_err(io)?;
     Ok(bytes)
@@ -65,6 +66,12 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 /// Writes a file that only its owner may read.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_file(path, Mode::Private, |w| w.write_all(bytes))
+        .map_err(|error: io::Error| Failure::file(path, error))
+}
+
+/// Writes a file that only its owner may read and whose name must be free.
+pub fn write_private_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    write_file(path, Mode::PrivateNew, |w| w.write_all(bytes))
         .map_err(|error: io::Error| Failure::file(path, error))
 }
 
@@ -173,8 +180,14 @@ pub fn key_advice(error: &KeyError) -> String {
         KeyError::OtherLast(_) => {
             "the file beside a key has the key's name with `.last` behind it; move it to its own key".to_owned()
         }
+        KeyError::Spent {
+            purpose: Opening::Rotation,
+            ..
+        } => "`zkmoe commit` makes a new id and key, and a new certificate shows its weights".to_owned(),
         KeyError::Spent { .. } => {
-            "`zkmoe rotate` makes a new key and a new id for the same weights; old proofs stay valid".to_owned()
+            "`zkmoe rotate` makes a new key and a new id for the same weights; old proofs stay valid, and the new key can \
+             certify its id"
+                .to_owned()
         }
         _ => "`zkmoe commit` writes the key beside the model id".to_owned(),
     }

@@ -115,7 +115,7 @@ impl Reply {
         let mut text =
             serde_json::to_string_pretty(self).map_err(|error| Failure::file(path, error))?;
         text.push('\n');
-        input::write(path, text.as_bytes())
+        input::write_private(path, text.as_bytes())
     }
 
     /// Checks that texts and ids are the same under a tokenizer; the error names the field and the first difference.

@@ -36,6 +36,23 @@ impl Mode {
     }
 }
 
+/// Opens a regular file for reading. Anything else is refused before it is opened: opening a pipe waits for its other end.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let regular = |about: fs::Metadata| {
+        if about.is_file() {
+            Ok(())
+        } else {
+            let reason = "is not a regular file";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+        }
+    };
+    regular(fs::metadata(path)?)?;
+    let file = File::open(path)?;
+    // It may have been exchanged in between.
+    regular(file.metadata()?)?;
+    Ok(file)
+}
+
 /// A file without its final name.
 struct Unnamed {
     file: File,
@@ -226,6 +243,21 @@ pub(crate) mod tests {
         assert_eq!(result.unwrap_err().to_string(), "disk on fire");
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn pipes_are_refused_without_waiting_for_their_other_end() {
+        let scratch = Scratch::new("files-pipe");
+        let path = scratch.0.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        for path in [&path, &scratch.0] {
+            let error = open_regular(path).unwrap_err();
+            assert_eq!(error.to_string(), "is not a regular file");
+        }
+        fs::write(scratch.0.join("a"), "text").unwrap();
+        assert!(open_regular(&scratch.0.join("a")).is_ok());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use zkmoe_commit::merkle::Tree;
 use zkmoe_verifier::id::ModelId;
 
 use crate::commitment::os_randomness;
-use crate::files::{Mode, write_file};
+use crate::files::{Mode, open_regular, write_file};
 pub use last::{LAST_MAGIC, last_name, read_last};
 pub use ledger::{Ledger, Opening};
 
@@ -239,7 +239,7 @@ pub struct KeyState {
 impl KeyState {
     /// Reads the state of a key file, also while a prover is using it.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
-        let mut file = File::open(path).map_err(io_error(path))?;
+        let mut file = open_regular(path).map_err(io_error(path))?;
         let size = regular_size(path, &file)?;
         let start = read_start(&mut file).map_err(io_error(path))?;
         let (head, slots) = Head::with_slots(&start, size).map_err(decode_error(path))?;

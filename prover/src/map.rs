@@ -3,12 +3,13 @@
 //! This is the only file of the crate with `unsafe` code: a real model has gigabytes of weights, which are mapped
 //! rather than read, and used where they lie.
 
-use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
 use memmap2::Mmap;
+
+use crate::files::open_regular;
 
 /// Bytes that are either mapped from a file or owned.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ impl Bytes {
     /// Maps the file at `path`.
     #[allow(unsafe_code)]
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         // SAFETY: the mapping is read-only. Should another process change the file while it is mapped, the bytes
         // change under us; they are plain integers of which every pattern is valid, and the files of this program
         // are replaced by renames, never written in place.

@@ -19,7 +19,7 @@ use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
 use zkmoe_verifier::header::{Header, Scales, Sizes};
 pub use zkmoe_verifier::weights::{WeightId, WeightShape, weight_shape};
 
-use crate::files::write_atomic;
+use crate::files::{Mode, write_file};
 use crate::map::{Bytes, as_signed, as_unsigned};
 use crate::tables;
 
@@ -232,11 +232,13 @@ impl Model {
         (body + (body.div_ceil(CHUNK) + 1) * HASH) as u64
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file, whole or not at all, readable by its owner alone.
     pub fn save(&self, path: &Path) -> Result<(), ModelError> {
-        write_atomic(path, |w| self.write(w)).map_err(|error: io::Error| ModelError::Io {
-            file: path.display().to_string(),
-            error,
+        write_file(path, Mode::Private, |w| self.write(w)).map_err(|error: io::Error| {
+            ModelError::Io {
+                file: path.display().to_string(),
+                error,
+            }
         })
     }
 

@@ -105,6 +105,13 @@ fn check_free(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What went wrong with a certificate that could not be kept.
+fn spent(failure: Failure) -> Failure {
+    failure.advise(
+        "the one certificate of this key was counted all the same; `zkmoe rotate` makes a new key, which can certify its id",
+    )
+}
+
 /// Certifies and writes the certificate.
 pub fn perform(args: &Args) -> Result<Report, Failure> {
     check_free(&args.out)?;
@@ -127,11 +134,15 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
                 format_args!("is not the model of {}", args.id.display()),
             )
             .advise("take the model file that was committed to; nothing was spent"),
-            error => Failure::new(error).advise("no certificate was written"),
+            ProveError::Key(error) => {
+                let advice = input::key_advice(&error);
+                Failure::new(error).advise(advice)
+            }
+            error => spent(Failure::new(error)),
         })?;
     watch.close();
     let seconds = start.elapsed().as_secs_f64();
-    input::write_new(&args.out, &certificate.bytes)?;
+    input::write_new(&args.out, &certificate.bytes).map_err(spent)?;
     Ok(Report {
         certificate: args.out.display().to_string(),
         bytes: certificate.bytes.len(),

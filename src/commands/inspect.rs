@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 use zkmoe_commit::codec::Reader;
+use zkmoe_prover::files::open_regular;
 use zkmoe_prover::import::config::Config;
 use zkmoe_prover::key::{KEY_MAGIC, KeyState, LAST_MAGIC, Ledger, Opening, read_last};
 use zkmoe_prover::model::{MODEL_MAGIC, Model};
@@ -175,7 +176,7 @@ fn id(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
     let params = &id.params;
     let facts = Facts::default()
         .add("model id", output::hex(&id.digest()))
-        .add("batches", params.batches())
+        .add("batches, at most", params.batches())
         .add("row length", 1u64 << params.log_row)
         .add("codeword length", 1u64 << params.log_code)
         .add("opened positions", params.queries)
@@ -437,7 +438,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
 fn starts_with(path: &Path, magic: [u8; 8]) -> Result<bool, Failure> {
     use std::io::Read;
     let mut start = Vec::new();
-    std::fs::File::open(path)
+    open_regular(path)
         .and_then(|file| file.take(8).read_to_end(&mut start))
         .map_err(|error| Failure::file(path, error))?;
     Ok(start == magic)

@@ -360,6 +360,13 @@ fn open_key(args: &Args, id: &ModelId) -> Result<Key, Failure> {
     Ok(key)
 }
 
+/// What went wrong with a proof that could not be kept.
+fn spent(failure: Failure) -> Failure {
+    failure.advise(
+        "the batch was counted all the same; prove it again, into another folder with --out",
+    )
+}
+
 /// Proves and writes slips and proof.
 pub fn perform(args: &Args) -> Result<Report, Failure> {
     let names = names(&args.replies)?;
@@ -444,11 +451,11 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let seconds = start.elapsed().as_secs_f64();
 
     // Only now is there something to put into the folder. The proof comes last: where it stands, all its slips do.
-    fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, error))?;
+    fs::create_dir_all(&args.out).map_err(|error| spent(Failure::file(&args.out, error)))?;
     let mut written = Vec::new();
     for ((name, slip), lengths) in names.into_iter().zip(&batch.slips).zip(&lengths) {
         let path = args.out.join(format!("{name}.slip"));
-        input::write_private(&path, &slip.encode())?;
+        input::write_private_new(&path, &slip.encode()).map_err(spent)?;
         written.push(Request {
             name,
             slip: path.display().to_string(),
@@ -456,7 +463,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
             response_tokens: lengths.response,
         });
     }
-    input::write(&proof_path, &batch.proof)?;
+    input::write_new(&proof_path, &batch.proof).map_err(spent)?;
     Ok(Report {
         proof: proof_path.display().to_string(),
         bytes: batch.proof.len(),

@@ -277,7 +277,9 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     watch.close();
     phases.append(&mut watch.phases);
     let seconds = start.elapsed().as_secs_f64();
-    input::write_new(&args.proof, &rotation.proof)?;
+    input::write_new(&args.proof, &rotation.proof).map_err(|failure| {
+        failure.advise("the one rotation of this key was counted all the same; `zkmoe commit` makes a new id and key")
+    })?;
     written.0.clear();
     Ok(Report {
         from: output::hex(&id.digest()),

@@ -12,8 +12,7 @@ pub mod quantize;
 pub mod report;
 pub mod tensors;
 
-use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -24,6 +23,7 @@ use self::float::{FloatModel, Site};
 use self::quantize::{Quantized, quantize};
 pub use self::report::{Evaluation, HeadRoom, ImportReport};
 use self::tensors::{Checkpoint, TensorError};
+use crate::files::open_regular;
 use crate::model::{Model, ModelError, WeightId, weight_shape};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -119,10 +119,14 @@ pub enum ImportError {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ImportError> {
-    fs::read(path).map_err(|error| ImportError::Io {
-        file: path.display().to_string(),
-        error,
-    })
+    let mut bytes = Vec::new();
+    open_regular(path)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(|error| ImportError::Io {
+            file: path.display().to_string(),
+            error,
+        })?;
+    Ok(bytes)
 }
 
 fn read_text(path: &Path) -> Result<String, ImportError> {
@@ -337,6 +341,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::files::tests::Scratch;
     use crate::model::SplitMix;
+    use std::fs;
 
     pub(crate) fn folder() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/olmoe-tiny")

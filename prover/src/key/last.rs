@@ -14,7 +14,7 @@ use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
 use super::ledger::Ledger;
 use super::slots::{Block, Slots, block, read_start};
 use super::{KeyError, decode_error, io_error, regular_size};
-use crate::files::{Mode, write_file};
+use crate::files::{Mode, open_regular, write_file};
 
 /// The first bytes of the file.
 pub const LAST_MAGIC: [u8; 8] = *b"ZKMOLST\0";
@@ -44,7 +44,7 @@ pub fn last_name(key: &Path) -> PathBuf {
 
 /// Reads the model id and the ledger of such a file.
 pub fn read_last(path: &Path) -> Result<([u8; 32], Ledger), KeyError> {
-    let mut file = File::open(path).map_err(io_error(path))?;
+    let mut file = open_regular(path).map_err(io_error(path))?;
     let (id, slots) = read(path, &mut file)?;
     Ok((id, *slots.ledger()))
 }
