@@ -63,7 +63,7 @@ pub struct Estimate {
 }
 
 /// The public shape that a batch has if the router spreads tokens evenly, but for one busy expert.
-fn likely_shape(sizes: &Sizes, replies: &[Lengths], padding: Padding) -> BatchShape {
+pub fn likely_shape(sizes: &Sizes, replies: &[Lengths], padding: Padding) -> BatchShape {
     let lengths: Vec<usize> = replies
         .iter()
         .map(|r| padding.length(r.prompt + r.response, sizes.max_position_embeddings))

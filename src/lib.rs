@@ -12,6 +12,7 @@ pub mod estimate;
 pub mod failure;
 pub mod input;
 pub mod learned;
+pub mod neutral;
 pub mod output;
 pub mod reply;
 pub mod state;

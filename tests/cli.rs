@@ -10,14 +10,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use zkmoe::commands::verify::TermReport;
+use zkmoe::commit::codec::Reader;
 use zkmoe::prover::key::{Key, KeyState};
 use zkmoe::prover::model::{Model, Tensor, WeightId};
 use zkmoe::prover::tokenizer::Tokenizer;
 use zkmoe::reply::Reply;
 use zkmoe::state::State;
 use zkmoe::verdict::{Certified, How, write_verdict};
+use zkmoe::verifier::batch::read_proof_header;
+use zkmoe::verifier::forecast::Forecast;
 use zkmoe::verifier::id::ModelId;
 use zkmoe::verifier::slip::Slip;
+use zkmoe::verifier::verify::verify_batch;
 
 const PROMPTS: [(&str, &str); 2] = [
     ("story", "Once upon a time"),
@@ -1569,6 +1574,159 @@ fn a_stranger_learns_what_inspect_lists() {
     }
 }
 
+/// The report of `params`.
+#[track_caller]
+fn params(options: &[&str], code: i32) -> serde_json::Value {
+    let (out, _) = expect(&[&["params", "--json"], options].concat(), code);
+    serde_json::from_str(&out).unwrap()
+}
+
+/// The terms that `verify` prints for a proof of the first reply.
+#[track_caller]
+fn verbose(proof: &str, slip: &str) -> serde_json::Value {
+    let changes = [
+        ("--proof", proof),
+        ("--slip", slip),
+        ("--verbose", ""),
+        ("--json", ""),
+    ];
+    let (out, _) = expect(&verify_args(&changes), 0);
+    let mut verdict: serde_json::Value = serde_json::from_str(&out).unwrap();
+    verdict["terms"].take()
+}
+
+/// `config.json` of the bundled checkpoint after some changes, written under a name.
+fn write_config(name: &str, changes: &[(&str, usize)]) {
+    let bundled = include_bytes!("../data/olmoe-tiny/config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(bundled).unwrap();
+    for &(option, value) in changes {
+        config[option] = value.into();
+    }
+    fs::write(folder().join(name), config.to_string()).unwrap();
+}
+
+/// The sizes of `OLMoE-1B-7B`.
+const OLMOE_1B_7B: [(&str, usize); 9] = [
+    ("hidden_size", 2048),
+    ("intermediate_size", 1024),
+    ("num_hidden_layers", 16),
+    ("num_attention_heads", 16),
+    ("num_key_value_heads", 16),
+    ("num_experts", 64),
+    ("num_experts_per_tok", 8),
+    ("vocab_size", 50304),
+    ("max_position_embeddings", 4096),
+];
+
+#[test]
+fn the_error_of_a_proof_is_known_from_its_sizes() {
+    let folder = prepared();
+    let id = ModelId::decode(&fs::read(folder.join("model.id")).unwrap()).unwrap();
+    let proof = fs::read(folder.join("proofs/batch.proof")).unwrap();
+    let (_, header) = read_proof_header(&mut Reader::new(&proof), &id.header).unwrap();
+    let forecast = Forecast::new(&id, &header).unwrap();
+    let verified = verify_batch(&id, &proof).unwrap();
+    assert_eq!(forecast.soundness, verified.soundness);
+    let terms = serde_json::to_string(&TermReport::list(&forecast.soundness)).unwrap();
+    let terms: serde_json::Value = serde_json::from_str(&terms).unwrap();
+    assert_eq!(terms, verbose("proofs/batch.proof", "proofs/story.slip"));
+    let ratio = forecast.bytes as f64 / proof.len() as f64;
+    println!(
+        "{} bytes were expected, there are {}",
+        forecast.bytes,
+        proof.len()
+    );
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn sizes_of_an_id_are_told_and_those_of_its_checkpoint_are_no_better() {
+    prepared();
+    write_config("tiny.json", &[]);
+    let batch = ["--tokens", "512", "--replies", "3"];
+    let by_id = params(&[&["--id", "model.id"], &batch[..]].concat(), 0);
+    let options = ["--config", "tiny.json", "--batches", "8"];
+    let by_config = params(&[&options, &batch[..]].concat(), 0);
+    assert_eq!(by_id["positions"], 3 * 512);
+    assert_eq!(by_id["decoded"], 1536);
+    for same in ["code", "decoded", "expert_rows"] {
+        assert_eq!(by_id[same], by_config[same], "{same}");
+    }
+    assert_eq!(by_id["sizes"]["weights"], by_config["sizes"]["weights"]);
+    let terms = |report: &serde_json::Value| report["terms"].as_array().unwrap().clone();
+    let (by_id, by_config) = (terms(&by_id), terms(&by_config));
+    assert_eq!(by_id.len(), by_config.len());
+    for (known, bound) in by_id.iter().zip(&by_config) {
+        assert_eq!(known["name"], bound["name"]);
+        let bits = |term: &serde_json::Value| term["bits"].as_f64().unwrap_or(f64::INFINITY);
+        let name = known["name"].as_str().unwrap();
+        assert!(
+            name.starts_with("pads") || bits(bound) <= bits(known),
+            "{name}"
+        );
+        assert!(bits(known) - bits(bound) < 1.0, "{name}");
+    }
+
+    // As `zkmoe commit` chooses.
+    let chosen = params(&["--config", "tiny.json"], 0);
+    assert_eq!(chosen["positions"], 512);
+    assert!(chosen["code"]["batches"].as_u64().unwrap() > 8);
+    let (text, _) = expect(&["params", "--config", "tiny.json"], 0);
+    for part in [
+        "slots of a row",
+        "hidden values",
+        "Soundness: ",
+        "lookups: poles and keys",
+        "Haboeck",
+        "pads: queried positions",
+        "Policy: at least 100 bits; met",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, err) = expect(&["params", "--id", "model.id", "--tokens", "520"], 2);
+    assert!(err.contains("context of 512"), "{err}");
+    let many = ["params", "--id", "model.id", "--replies", "4096"];
+    let (_, err) = expect(&many, 2);
+    assert!(err.contains("length of all requests"), "{err}");
+    let (_, err) = expect(&["params", "--id", "tiny.json"], 2);
+    assert!(err.contains("tiny.json"), "{err}");
+    let options = ["--tokens", "16", "--response", "16"];
+    let (_, err) = expect(&[&["params", "--id", "model.id"], &options[..]].concat(), 2);
+    assert!(err.contains("--response"), "{err}");
+}
+
+#[test]
+fn sizes_of_a_large_model_are_told_from_its_configuration() {
+    write_config("large.json", &OLMOE_1B_7B);
+    let large =
+        |options: &[&str], code| params(&[&["--config", "large.json"], options].concat(), code);
+    let one = large(&["--tokens", "512"], 0);
+    assert_eq!(one["sizes"]["weights"].as_u64().unwrap(), 6_919_094_272);
+    assert!(one["soundness_bits"].as_f64().unwrap() >= 100.0, "{one}");
+    assert!(one.get("refused").is_none());
+
+    // More than a proof may hold: counted all the same.
+    let many = ["--tokens", "4096", "--replies", "16"];
+    let refused = large(&many, 2);
+    assert_eq!(refused["positions"], 16 * 4096);
+    assert_eq!(refused["refused"], "limits: the batch is too large");
+    assert!(!refused["terms"].as_array().unwrap().is_empty());
+    let args = [&["params", "--config", "large.json"], &many[..]].concat();
+    let (out, err) = expect(&args, 2);
+    assert!(out.contains("would be refused: limits"), "{out}");
+    assert!(err.contains("would be refused: limits"), "{err}");
+
+    write_config("wide.json", &[("num_hidden_layers", 257)]);
+    let (_, err) = expect(&["params", "--config", "wide.json"], 2);
+    assert!(err.contains("num_hidden_layers"), "{err}");
+    write_config("broken.json", &[("num_experts", 0)]);
+    let (_, err) = expect(&["params", "--config", "broken.json"], 2);
+    assert!(
+        err.contains("broken.json") && err.contains("num_experts"),
+        "{err}"
+    );
+}
+
 #[test]
 fn options_round_the_public_sizes_up() {
     prepared();
@@ -1588,6 +1746,18 @@ fn options_round_the_public_sizes_up() {
     assert!(!text.contains("a guess that comes true"), "{text}");
     let length = list["padded lengths of all requests"][0].as_u64().unwrap();
     assert!(length.is_power_of_two());
+    // All sizes of this batch are those that are expected of one, so its error was known before.
+    let tokens = length.to_string();
+    let options = ["--tokens", &tokens, "--response", "8", "--hide-loads"];
+    let expected = params(&[&["--id", "model.id"], &options[..]].concat(), 0);
+    let id = ModelId::decode(&fs::read(folder().join("model.id")).unwrap()).unwrap();
+    let proof = fs::read(folder().join("hidden/batch.proof")).unwrap();
+    let (_, header) = read_proof_header(&mut Reader::new(&proof), &id.header).unwrap();
+    let rows: usize = header.shape.blocks.iter().map(|b| b.2).sum();
+    assert_eq!(expected["expert_rows"], rows);
+    assert_eq!(expected["decoded"], header.shape.decoded);
+    let terms = verbose("hidden/batch.proof", "hidden/story.slip");
+    assert_eq!(expected["terms"], terms);
 
     let (text, list) = prove("exact", &["--exact-loads"]);
     assert!(text.contains("a guess that comes true") && text.contains("no rounding shows"));
@@ -1696,7 +1866,8 @@ fn usage_errors_are_refusals() {
             "verify-model",
             "verify",
             "rotate",
-            "verify-rotation"
+            "verify-rotation",
+            "params"
         ]
         .iter()
         .all(|c| out.contains(&format!("zkmoe {c}"))),
@@ -1714,6 +1885,7 @@ fn usage_errors_are_refusals() {
         "verify-rotation",
         "inspect",
         "relation",
+        "params",
         "demo",
     ] {
         let (out, _) = expect(&[command, "--help"], 0);

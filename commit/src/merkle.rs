@@ -64,6 +64,18 @@ pub fn sibling_count(log_size: u32, positions: &[usize]) -> usize {
     count
 }
 
+/// How many digests an opening of this many uniform positions holds on average; positions are taken to be independent.
+pub fn expected_siblings(log_size: u32, positions: usize) -> f64 {
+    let positions = positions as f64;
+    // At a level of n nodes: those that are above a position and whose sibling is not.
+    let at_level = |level: u32| {
+        let nodes = f64::from(level).exp2();
+        let none_of = |some: f64| (1.0 - some / nodes).powf(positions);
+        nodes * (none_of(1.0) - none_of(2.0))
+    };
+    (1..=log_size).map(at_level).sum()
+}
+
 /// Whether `leaves` stand at the ascending distinct `positions` of the tree with this root.
 pub fn verify(
     root: &Digest,
@@ -224,6 +236,18 @@ mod tests {
             assert_eq!(tree.root(), slow_root(&leaves(log_size)));
             assert_eq!(tree.log_size(), log_size);
         }
+    }
+
+    #[test]
+    fn openings_of_drawn_positions_have_about_as_many_digests_as_expected() {
+        let mut transcript = crate::transcript::Transcript::new("test");
+        for (positions, log_size) in [(1, 12), (40, 8), (131, 18), (136, 23)] {
+            let drawn = transcript.positions("positions", positions, log_size);
+            let found = sibling_count(log_size, &drawn) as f64;
+            let ratio = expected_siblings(log_size, positions) / found;
+            assert!((0.95..1.05).contains(&ratio), "{positions}: {ratio}");
+        }
+        assert!(expected_siblings(12, 0).abs() < 1e-9);
     }
 
     proptest! {

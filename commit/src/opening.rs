@@ -44,11 +44,12 @@ pub use verifier::{VerifierTree, verify};
 use crate::channel::powers;
 use crate::field::{F, K, lift, root_of_unity};
 use crate::layout::{Functional, Layout};
+use crate::merkle;
 use crate::params::Params;
 use crate::rows::SHIFT;
 use crate::shape::{AxisWeights, index_bits};
 use crate::soundness::{Term, field_bits};
-use crate::whir;
+use crate::whir::{self, WhirParams};
 use ark_ff::{AdditiveGroup, Field};
 
 /// Which commitment a tree is.
@@ -235,6 +236,19 @@ fn claims_of_parts(
         .map(|(&x, value)| whir::Claim::univariate(x, log_tail, value))
         .collect();
     (about_data, about_tail)
+}
+
+/// About how many bytes an opening takes, for trees of `rows` rows each, mask rows included.
+pub fn estimated_size(params: &Params, rows: &[usize]) -> usize {
+    let queries = params.queries;
+    let siblings = merkle::expected_siblings(params.log_code, queries).ceil() as usize;
+    let tree = |rows: &usize| 8 * queries * rows + size_of::<merkle::Digest>() * siblings;
+    let trees: usize = rows.iter().map(tree).sum();
+    // Both parts at the positions and at z, the data part at rho, and three nonces.
+    let parts = 16 * (2 * queries + 3) + 24;
+    let whir = [&params.whir_data, &params.whir_tail].map(WhirParams::estimated_size);
+    let sizes = [trees, 16 * hidden_values(params), parts];
+    sizes.into_iter().chain(whir).fold(0, usize::saturating_add)
 }
 
 /// The soundness error of an opening of `claims` claims of which `rows` rows carry one, WHIR included.

@@ -5,7 +5,7 @@
 //! trace, so that a broken generator alone does not make two different batches share a mask.
 
 use zkmoe_commit::channel::{Oracle, ProverChannel};
-use zkmoe_commit::codec::{Reader, Writer};
+use zkmoe_commit::codec::Writer;
 use zkmoe_commit::field::{F, K, from_i64};
 use zkmoe_commit::layout::Layout;
 use zkmoe_commit::ligero::{self, Pads};
@@ -112,14 +112,7 @@ impl Hook for NoHook {}
 
 /// Refuses sizes that a verifier would refuse.
 pub fn check_shape(id: &ModelId, shape: &BatchShape) -> Result<(), ProveError> {
-    let header = BatchHeader {
-        shape: shape.clone(),
-        blocks: vec![[0; 32]; shape.lengths.len()],
-        link: [[0; 32], [1; 32]],
-    };
-    let mut w = Writer::new();
-    header.encode(&mut w);
-    BatchHeader::decode(&mut Reader::new(&w.bytes), &id.header)
+    let header = BatchHeader::of_sizes(&id.header, shape.clone())
         .map_err(|error| ProveError::TooLarge(error.to_string()))?;
     let dims = Dims::new(id.header.sizes.clone(), header.shape.clone());
     check_size(id, &olmoe::relation(&id.header), &dims)

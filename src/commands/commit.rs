@@ -121,7 +121,7 @@ impl fmt::Display for Code {
 
 /// The number of batches that is chosen where none was asked for: 1000, or as many as leave rows and codewords of the
 /// length that one batch needs, with tails of at most a quarter of a row. Longer tails make proofs larger and slower.
-fn default_batches(cells: usize) -> usize {
+pub(super) fn default_batches(cells: usize) -> usize {
     const MOST: usize = 1000;
     let least = Params::choose(cells, 1);
     let fits = |batches: usize| {

@@ -8,6 +8,7 @@ pub mod commit;
 pub mod demo;
 pub mod import;
 pub mod inspect;
+pub mod params;
 pub mod prove;
 pub mod relation;
 pub mod rotate;
@@ -35,6 +36,8 @@ When the randomness of a commitment is used up:
   provider  zkmoe rotate model.zkm --key model.key --id model.id --out-id next.id --out-key next.key \\
                 --proof rotate.proof                                  (publish next.id and rotate.proof)
   customer  zkmoe verify-rotation --from model.id --to next.id --proof rotate.proof
+
+  zkmoe params --config ./checkpoint/config.json tells soundness error and sizes of proofs before all of this.
 
   zkmoe demo goes from a checkpoint to verdicts with a small model that is built in.
 
@@ -79,6 +82,8 @@ pub enum Command {
     Inspect(inspect::Args),
     /// Print every equation and lookup that a proof proves.
     Relation(relation::Args),
+    /// Print the soundness error and the sizes of a proof before anything is proved.
+    Params(params::Args),
     /// Go through all steps with a small model that is built in.
     Demo(demo::Args),
 }
@@ -98,6 +103,7 @@ impl Command {
             Self::VerifyRotation(args) => verify_rotation::execute(args),
             Self::Inspect(args) => inspect::execute(args),
             Self::Relation(args) => relation::execute(args),
+            Self::Params(args) => params::execute(args),
             Self::Demo(args) => demo::execute(args),
         }
     }

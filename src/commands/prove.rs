@@ -107,7 +107,8 @@ impl Default for SizeArgs {
 }
 
 impl SizeArgs {
-    fn padding(&self) -> Padding {
+    /// The rounding that these options ask for.
+    pub(super) fn padding(&self) -> Padding {
         let loads = match (self.exact_loads, self.hide_loads) {
             (true, _) => Loads::Exact,
             (false, true) => Loads::Hidden,

@@ -42,6 +42,18 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
+    /// A header with these sizes, if one may have them, that is about no requests: to count what a proof would be.
+    pub fn of_sizes(header: &Header, shape: BatchShape) -> Result<Self, DecodeError> {
+        let sized = Self {
+            blocks: vec![[0; 32]; shape.lengths.len()],
+            shape,
+            link: [[0; 32], [1; 32]],
+        };
+        let mut w = Writer::new();
+        sized.encode(&mut w);
+        Self::decode(&mut Reader::new(&w.bytes), header)
+    }
+
     /// Appends the header.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(self.shape.lengths.len() as u32);

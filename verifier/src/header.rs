@@ -137,6 +137,36 @@ impl Sizes {
             self.max_position_embeddings,
         ]
     }
+
+    /// The bounds on sizes alone.
+    pub fn check(&self) -> Result<(), DecodeError> {
+        let invalid = |field| Err(DecodeError::Invalid(field));
+        if self.fields().contains(&0) {
+            return invalid("sizes");
+        }
+        if self.vocab_size < 2 || self.vocab_size > 1 << 20 {
+            return invalid("vocab_size");
+        }
+        if self.hidden_size > 1 << 14 || self.intermediate_size > 1 << 16 {
+            return invalid("hidden_size");
+        }
+        if !self.head_dim.is_multiple_of(2) || self.head_dim > 1 << 9 {
+            return invalid("head_dim");
+        }
+        if self.num_experts > 1 << EXPERT_BITS || self.num_experts_per_tok > self.num_experts {
+            return invalid("num_experts");
+        }
+        if self.num_hidden_layers > 1 << 8 {
+            return invalid("num_hidden_layers");
+        }
+        if self.max_position_embeddings > 1 << 12 {
+            return invalid("max_position_embeddings");
+        }
+        if self.num_key_value_heads * self.query_group > 1 << 10 {
+            return invalid("num_key_value_heads");
+        }
+        Ok(())
+    }
 }
 
 impl Scales {
@@ -285,32 +315,9 @@ impl Header {
 
     /// The bounds under which every sum of the integer model stays below `2^62`.
     pub fn check(&self) -> Result<(), DecodeError> {
+        self.sizes.check()?;
         let s = &self.sizes;
         let invalid = |field| Err(DecodeError::Invalid(field));
-        if s.fields().contains(&0) {
-            return invalid("sizes");
-        }
-        if s.vocab_size < 2 || s.vocab_size > 1 << 20 {
-            return invalid("vocab_size");
-        }
-        if s.hidden_size > 1 << 14 || s.intermediate_size > 1 << 16 {
-            return invalid("hidden_size");
-        }
-        if !s.head_dim.is_multiple_of(2) || s.head_dim > 1 << 9 {
-            return invalid("head_dim");
-        }
-        if s.num_experts > 1 << EXPERT_BITS || s.num_experts_per_tok > s.num_experts {
-            return invalid("num_experts");
-        }
-        if s.num_hidden_layers > 1 << 8 {
-            return invalid("num_hidden_layers");
-        }
-        if s.max_position_embeddings > 1 << 12 {
-            return invalid("max_position_embeddings");
-        }
-        if s.num_key_value_heads * s.query_group > 1 << 10 {
-            return invalid("num_key_value_heads");
-        }
         let query_width = s.num_key_value_heads * s.query_group * s.head_dim;
         let key_width = s.num_key_value_heads * s.head_dim;
         let widths = [

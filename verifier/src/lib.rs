@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod certificate;
 pub mod engine;
+pub mod forecast;
 pub mod gadgets;
 pub mod gkr;
 pub mod header;

@@ -8,7 +8,7 @@ use zkmoe_commit::shape::Shape;
 
 use crate::header::Header;
 use crate::olmoe;
-use crate::relation::{Dims, Round};
+use crate::relation::{Dims, Relation, Round};
 
 /// The most cells of all tensors, and of all lookups of a proof.
 pub const MAX_CELLS: u64 = 1 << 36;
@@ -47,6 +47,20 @@ impl Extent {
         let relation = olmoe::relation(header);
         let weights = relation.tensors.iter().filter(|t| t.round == Round::Model);
         weights.map(|t| Self::of(&dims.shape(&t.axes))).sum()
+    }
+
+    /// Of all tensors of a batch, the weights included, and of all its lookups, which are not committed.
+    pub fn of_batch(relation: &Relation, dims: &Dims) -> Self {
+        let tensors = relation.tensors.iter().map(|tensor| {
+            let components = if tensor.extension { 2 } else { 1 };
+            Self::of(&dims.shape(&tensor.axes)) * components
+        });
+        let mut extent: Self = tensors.sum();
+        for lookup in &relation.lookups {
+            let cells = Self::of(&dims.shape(&lookup.out)).cells;
+            extent.cells = extent.cells.saturating_add(cells);
+        }
+        extent
     }
 
     /// Refuses more than a proof may have; `what` names what is too large.

@@ -11,8 +11,10 @@ use std::collections::BTreeMap;
 use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel, powers};
 use zkmoe_commit::codec::{DecodeError, Reader, Writer};
 use zkmoe_commit::field::K;
+use zkmoe_commit::layout::Layout;
 use zkmoe_commit::ligero;
 use zkmoe_commit::opening::{self, Claim, TreeKind, VerifierTree};
+use zkmoe_commit::params::Params;
 use zkmoe_commit::soundness::Term;
 
 /// Separates this protocol's transcript from all others.
@@ -158,16 +160,9 @@ pub fn argue(
     header: &BatchHeader,
     channel: &mut VerifierChannel<'_>,
 ) -> Result<Argument, Reject> {
-    let Reduction {
-        relation,
-        dims,
-        roots: [pads_root, first_root, second_root],
-        point,
-        evaluations,
-        claims,
-    } = reduce(id, header, channel)?;
-    let layouts = [Round::Model, Round::First, Round::Second]
-        .map(|r| layout(&relation, &dims, r, &id.params));
+    let reduction = reduce(id, header, channel)?;
+    let layouts = reduction.layouts(&id.params);
+    let [pads_root, first_root, second_root] = reduction.roots;
     let [model, first, second] = &layouts;
     let trees = [
         VerifierTree {
@@ -186,13 +181,12 @@ pub fn argue(
             root: second_root,
         },
     ];
-    opening::verify(channel, &id.params, &trees, &claims)?;
-    let rows = layouts.iter().map(zkmoe_commit::layout::Layout::rows).sum();
+    opening::verify(channel, &id.params, &trees, &reduction.claims)?;
     Ok(Argument {
         pads_root,
-        point,
-        evaluations,
-        soundness: crate::soundness::terms(id, &relation, &dims, rows, claims.len()),
+        soundness: reduction.soundness(id, &layouts),
+        point: reduction.point,
+        evaluations: reduction.evaluations,
     })
 }
 
@@ -213,6 +207,20 @@ pub struct Reduction {
     pub claims: Vec<Claim<Hidden>>,
 }
 
+impl Reduction {
+    /// Where the tensors of the model, of the first and of the second round lie.
+    pub fn layouts(&self, params: &Params) -> [Layout; 3] {
+        [Round::Model, Round::First, Round::Second]
+            .map(|round| layout(&self.relation, &self.dims, round, params))
+    }
+
+    /// The soundness error of everything but the proof about pads.
+    pub fn soundness(&self, id: &ModelId, layouts: &[Layout; 3]) -> Vec<Term> {
+        let rows = layouts.iter().map(Layout::rows).sum();
+        crate::soundness::terms(id, &self.relation, &self.dims, rows, self.claims.len())
+    }
+}
+
 /// Follows the messages of a proof up to the opening.
 pub fn reduce(
     id: &ModelId,
@@ -222,7 +230,16 @@ pub fn reduce(
     let relation = olmoe::relation(&id.header);
     let dims = Dims::new(id.header.sizes.clone(), header.shape.clone());
     check_size(id, &relation, &dims)?;
+    follow(id, relation, dims, channel)
+}
 
+/// As [`reduce`], for sizes that the caller has checked.
+pub(crate) fn follow(
+    id: &ModelId,
+    relation: Relation,
+    dims: Dims,
+    channel: &mut VerifierChannel<'_>,
+) -> Result<Reduction, Reject> {
     let pads_root = ligero::receive(channel)?;
     let first_root = channel.digest("first root")?;
     channel.grind(
@@ -304,18 +321,7 @@ pub fn reduce(
 /// Refuses batches above the declared limits before anything is allocated for them. A prover asks as well, before it
 /// works for a proof that nobody would take.
 pub fn check_size(id: &ModelId, relation: &Relation, dims: &Dims) -> Result<(), Reject> {
-    let mut extent = Extent::default();
-    for tensor in &relation.tensors {
-        let components = if tensor.extension { 2 } else { 1 };
-        extent += Extent::of(&dims.shape(&tensor.axes)) * components;
-    }
-    for lookup in &relation.lookups {
-        // Lookups are not committed.
-        extent.cells = extent
-            .cells
-            .saturating_add(Extent::of(&dims.shape(&lookup.out)).cells);
-    }
-    extent.check(&id.params, "the batch")
+    Extent::of_batch(relation, dims).check(&id.params, "the batch")
 }
 
 /// Checks that a request with this prompt and the slip's response is request number `slip.request` of an accepted

@@ -112,7 +112,7 @@ impl Shape {
     }
 
     /// About how many bytes a proof has. Paths are taken to share their top levels only.
-    fn estimated_size(&self) -> usize {
+    pub fn estimated_size(&self) -> usize {
         let elements = self.queries * (self.pad_rows() + self.later_rows())
             + self.coefficients()
             + self.linear_coefficients()
