@@ -64,14 +64,19 @@ pub fn sibling_count(log_size: u32, positions: &[usize]) -> usize {
     count
 }
 
-/// How many digests an opening of this many uniform positions holds on average; positions are taken to be independent.
+/// How many digests an opening of this many distinct uniform positions holds on average.
 pub fn expected_siblings(log_size: u32, positions: usize) -> f64 {
-    let positions = positions as f64;
-    // At a level of n nodes: those that are above a position and whose sibling is not.
+    let size = f64::from(log_size).exp2();
+    // The chance that none of the positions is among these leaves.
+    let none_of = |leaves: f64| -> f64 {
+        (0..positions)
+            .map(|drawn| (1.0 - leaves / (size - drawn as f64)).max(0.0))
+            .product()
+    };
+    // At each level the nodes that are above a position and whose sibling is not.
     let at_level = |level: u32| {
         let nodes = f64::from(level).exp2();
-        let none_of = |some: f64| (1.0 - some / nodes).powf(positions);
-        nodes * (none_of(1.0) - none_of(2.0))
+        nodes * (none_of(size / nodes) - none_of(2.0 * size / nodes))
     };
     (1..=log_size).map(at_level).sum()
 }
@@ -240,14 +245,23 @@ mod tests {
 
     #[test]
     fn openings_of_drawn_positions_have_about_as_many_digests_as_expected() {
+        const DRAWS: usize = 64;
         let mut transcript = crate::transcript::Transcript::new("test");
         for (positions, log_size) in [(1, 12), (40, 8), (131, 18), (136, 23)] {
-            let drawn = transcript.positions("positions", positions, log_size);
-            let found = sibling_count(log_size, &drawn) as f64;
-            let ratio = expected_siblings(log_size, positions) / found;
-            assert!((0.95..1.05).contains(&ratio), "{positions}: {ratio}");
+            let found: usize = (0..DRAWS)
+                .map(|_| transcript.positions("positions", positions, log_size))
+                .map(|drawn| sibling_count(log_size, &drawn))
+                .sum();
+            let average = found as f64 / DRAWS as f64;
+            let ratio = expected_siblings(log_size, positions) / average;
+            assert!(
+                (0.98..1.02).contains(&ratio),
+                "{positions} of 2^{log_size}: {ratio}"
+            );
         }
         assert!(expected_siblings(12, 0).abs() < 1e-9);
+        assert!(expected_siblings(3, 8).abs() < 1e-9, "all leaves are known");
+        assert!((expected_siblings(5, 1) - 5.0).abs() < 1e-9, "one path");
     }
 
     proptest! {
