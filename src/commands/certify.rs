@@ -12,7 +12,7 @@ use zkmoe_prover::prove::ProveError;
 use super::prove::{Part, Phase, Watch};
 use crate::failure::{Failure, Outcome};
 use crate::input;
-use crate::output::{self, Table};
+use crate::output;
 
 /// Prove that every weight of a committed model is in range.
 ///
@@ -71,12 +71,7 @@ impl fmt::Display for Report {
             output::bytes(self.bytes as u64)
         )?;
         writeln!(f, "model id {}", self.model_id)?;
-        let rows = self
-            .parts
-            .iter()
-            .map(|p| vec![p.part.to_owned(), output::bytes(p.bytes as u64)])
-            .collect();
-        write!(f, "{}", Table(rows))?;
+        write!(f, "{}", Part::table(&self.parts))?;
         writeln!(
             f,
             "Took {}, {:.0} ns for each of {} weights",
@@ -84,12 +79,7 @@ impl fmt::Display for Report {
             self.nanoseconds_per_weight,
             output::count(self.weights)
         )?;
-        let rows = self
-            .phases
-            .iter()
-            .map(|p| vec![p.phase.to_owned(), output::seconds(p.seconds)])
-            .collect();
-        write!(f, "{}", Table(rows))
+        write!(f, "{}", Phase::table(&self.phases))
     }
 }
 
@@ -148,11 +138,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         bytes: certificate.bytes.len(),
         model_id: output::hex(&id.digest()),
         weights,
-        parts: certificate
-            .sizes
-            .iter()
-            .map(|&(part, bytes)| Part { part, bytes })
-            .collect(),
+        parts: Part::list(&certificate.sizes),
         phases: watch.phases,
         seconds,
         nanoseconds_per_weight: seconds * 1e9 / weights.max(1) as f64,

@@ -143,6 +143,20 @@ pub struct Part {
     pub bytes: usize,
 }
 
+impl Part {
+    /// From what a channel counted.
+    pub(super) fn list(sizes: &[(&'static str, usize)]) -> Vec<Self> {
+        let parts = sizes.iter();
+        parts.map(|&(part, bytes)| Self { part, bytes }).collect()
+    }
+
+    /// For people.
+    pub(super) fn table(parts: &[Self]) -> Table {
+        let row = |p: &Self| vec![p.part.to_owned(), output::bytes(p.bytes as u64)];
+        Table(parts.iter().map(row).collect())
+    }
+}
+
 /// Wall time of one phase.
 #[derive(Debug, Serialize)]
 pub struct Phase {
@@ -150,6 +164,14 @@ pub struct Phase {
     pub phase: &'static str,
     /// Its wall time.
     pub seconds: f64,
+}
+
+impl Phase {
+    /// For people.
+    pub(super) fn table(phases: &[Self]) -> Table {
+        let row = |p: &Self| vec![p.phase.to_owned(), output::seconds(p.seconds)];
+        Table(phases.iter().map(row).collect())
+    }
 }
 
 /// A proof that was made.
@@ -180,12 +202,7 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.proof, output::bytes(self.bytes as u64))?;
-        let rows = self
-            .parts
-            .iter()
-            .map(|p| vec![p.part.to_owned(), output::bytes(p.bytes as u64)])
-            .collect();
-        write!(f, "{}", Table(rows))?;
+        write!(f, "{}", Part::table(&self.parts))?;
         for (n, request) in self.requests.iter().enumerate() {
             let Request {
                 name,
@@ -199,12 +216,7 @@ impl fmt::Display for Report {
             )?;
         }
         writeln!(f, "Took {}", output::seconds(self.seconds))?;
-        let rows = self
-            .phases
-            .iter()
-            .map(|p| vec![p.phase.to_owned(), output::seconds(p.seconds)])
-            .collect();
-        write!(f, "{}", Table(rows))?;
+        write!(f, "{}", Phase::table(&self.phases))?;
         let left = self.batches_left;
         writeln!(
             f,
@@ -470,11 +482,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         bytes: batch.proof.len(),
         model_id: output::hex(&id.digest()),
         requests: written,
-        parts: batch
-            .sizes
-            .iter()
-            .map(|&(part, bytes)| Part { part, bytes })
-            .collect(),
+        parts: Part::list(&batch.sizes),
         phases: watch.phases,
         seconds,
         estimate,

@@ -25,7 +25,7 @@ use zkmoe_prover::rotate::{RotateError, Side, check, prove, recommit};
 use super::prove::{Part, Phase, Watch};
 use crate::failure::{Failure, Outcome};
 use crate::input;
-use crate::output::{self, Progress, Table};
+use crate::output::{self, Progress};
 
 /// Commit to the same model again, and prove that the weights are the same.
 ///
@@ -103,24 +103,14 @@ impl fmt::Display for Report {
             self.id,
             self.from
         )?;
-        let rows = self
-            .parts
-            .iter()
-            .map(|p| vec![p.part.to_owned(), output::bytes(p.bytes as u64)])
-            .collect();
-        write!(f, "{}", Table(rows))?;
+        write!(f, "{}", Part::table(&self.parts))?;
         writeln!(
             f,
             "Took {}, {:.0} ns for each weight",
             output::seconds(self.seconds),
             self.nanoseconds_per_weight
         )?;
-        let rows = self
-            .phases
-            .iter()
-            .map(|p| vec![p.phase.to_owned(), output::seconds(p.seconds)])
-            .collect();
-        write!(f, "{}", Table(rows))
+        write!(f, "{}", Phase::table(&self.phases))
     }
 }
 
@@ -288,11 +278,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         key: args.out_key.display().to_string(),
         proof: args.proof.display().to_string(),
         bytes: rotation.proof.len(),
-        parts: rotation
-            .sizes
-            .iter()
-            .map(|&(part, bytes)| Part { part, bytes })
-            .collect(),
+        parts: Part::list(&rotation.sizes),
         phases,
         seconds,
         nanoseconds_per_weight: seconds * 1e9 / weights.max(1) as f64,
