@@ -1,8 +1,8 @@
 //! Proving a batch of replies.
 //!
 //! The order of messages is that of section "Transcript" in docs/protocol.md; [`zkmoe_verifier::verify`] is its twin.
-//! All randomness of an attempt comes from one seed: fresh bytes of the operating system, mixed with a hash of the
-//! trace, so that a broken generator alone does not make two different batches share a mask.
+//! All randomness of an attempt comes from one seed: fresh bytes of the operating system, mixed with everything that tells
+//! two attempts apart, so that a broken generator alone does not make them share a mask.
 
 use zkmoe_commit::channel::{Oracle, ProverChannel};
 use zkmoe_commit::codec::Writer;
