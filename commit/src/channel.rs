@@ -149,11 +149,6 @@ impl ProverChannel {
         self.pads = pads;
     }
 
-    /// How many pads were used.
-    pub fn used_pads(&self) -> usize {
-        self.used
-    }
-
     fn send(&mut self, label: &'static str, write: impl FnOnce(&mut Writer)) {
         let start = self.proof.bytes.len();
         write(&mut self.proof);

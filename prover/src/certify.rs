@@ -8,7 +8,6 @@ use rayon::prelude::*;
 use zkmoe_commit::channel::ProverChannel;
 use zkmoe_commit::codec::Writer;
 use zkmoe_commit::field::{F, from_i64, word};
-use zkmoe_commit::ligero::{self, Pads};
 use zkmoe_commit::opening::{self, ProverTree, TreeKind};
 use zkmoe_commit::rows::{RowCode, Rows};
 use zkmoe_verifier::certificate::{
@@ -24,7 +23,7 @@ use crate::engine::{Column, ProverParty, Tables, Witness, digit, first_columns};
 use crate::gkr;
 use crate::key::{self, Key, KeyError, Permit};
 use crate::model::Model;
-use crate::pads::prove_pads;
+use crate::pads::{commit_pads, prove_pads};
 use crate::prove::{Hook, ProveError};
 use crate::randomness::{Purpose, Randomness, chain_value};
 use crate::streamed::{StreamedRows, commit_rows};
@@ -82,7 +81,7 @@ pub fn certify(
     let layout = model_layout(model, &id.params);
     let rows = ModelRows::new(model, &layout, &id.params, key.seed());
     let code = RowCode::new(id.params.log_row, id.params.log_code);
-    if commit_rows(&rows, &code).root() != id.root {
+    if commit_rows(&rows, &code, &|_, _| ()).root() != id.root {
         return Err(ProveError::Mismatch("the id belongs to other weights"));
     }
     let chain = chain_value(&randomness, key.ledger());
@@ -162,12 +161,10 @@ pub fn certify_cells(
         tail: params.trace_tail,
         masks,
     };
-    let digit_tree = commit_rows(&digit_rows, &code);
-    let (values, products) =
-        hidden_counts(id, plan).expect("the prover's own plan is that of the verifier");
-    let pads = ligero::uniform_pads(&random.seed(hook, Purpose::Pads, 0), values);
-    let seed = random.seed(hook, Purpose::PadRows, 0);
-    let pads = Pads::commit(&mut channel, pads, products, &seed).expect("the plan has such sizes");
+    let digit_tree = commit_rows(&digit_rows, &code, &|_, _| ());
+    let pads = hidden_counts(id, plan)
+        .and_then(|counts| commit_pads(&mut channel, counts, &random, hook))
+        .expect("the prover's own plan is that of the verifier");
     channel.digest("first root", &digit_tree.root());
     channel.grind("work before the lookups", params.grinding.lookup);
     let challenges = Challenges {

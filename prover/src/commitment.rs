@@ -9,12 +9,13 @@ use std::borrow::Cow;
 use zkmoe_commit::field::{F, from_i64};
 use zkmoe_commit::layout::Layout;
 use zkmoe_commit::params::Params;
-use zkmoe_commit::rows::{self, RowCode, RowCommitter, RowSource};
+use zkmoe_commit::rows::{self, RowCode, RowSource};
 use zkmoe_verifier::id::{self, ModelId};
 use zkmoe_verifier::weights::{WeightId, weight_shape};
 
 use crate::key::{Key, KeyError};
 use crate::model::Model;
+use crate::streamed::commit_rows;
 
 /// Fresh bytes from the operating system.
 pub fn os_randomness() -> Result<[u8; 32], KeyError> {
@@ -99,20 +100,7 @@ pub fn commit(
     let layout = model_layout(model, &params);
     let rows = ModelRows::new(model, &layout, &params, seed);
     let code = RowCode::new(params.log_row, params.log_code);
-    let total = rows.rows();
-    let mut committer = RowCommitter::new(&code, total);
-    let mut done = 0;
-    while done < total {
-        let next = total.min(done + 4);
-        let batch: Vec<(Vec<F>, Vec<F>)> = (done..next)
-            .into_par_iter()
-            .map(|r| (rows.data(r).into_owned(), rows.tail(r).into_owned()))
-            .collect();
-        committer.push(&batch);
-        done = next;
-        progress(done, total);
-    }
-    let tree = committer.finish();
+    let tree = commit_rows(&rows, &code, progress);
     let id = ModelId {
         header: model.header().clone(),
         params,

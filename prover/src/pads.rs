@@ -1,8 +1,24 @@
-//! The end of every proof: that the pads fit what was sent behind them.
+//! The two ends of every proof: the commitment to its pads, and that the pads fit what was sent behind them.
 
 use zkmoe_commit::channel::{Oracle, ProverChannel, Reject, VerifierChannel};
 use zkmoe_commit::codec::Reader;
 use zkmoe_commit::ligero::{self, Pads};
+
+use crate::prove::Hook;
+use crate::randomness::{Purpose, Randomness};
+
+/// Draws pads for `values` hidden values, of which the proof has `products` products, and commits to them. An error if
+/// they are more than one proof may have.
+pub(crate) fn commit_pads(
+    channel: &mut ProverChannel,
+    (values, products): (usize, usize),
+    random: &Randomness,
+    hook: &mut impl Hook,
+) -> Result<Pads, Reject> {
+    let pads = ligero::uniform_pads(&random.seed(hook, Purpose::Pads, 0), values);
+    let seed = random.seed(hook, Purpose::PadRows, 0);
+    Pads::commit(channel, pads, products, &seed)
+}
 
 /// Proves what the verifier's own steps over the messages so far demand of the pads. `argue` is these steps, `oracle` and
 /// `parameters` are what `channel` started with, `seed` is fresh. Gives the check that fails, if one does: then no

@@ -8,7 +8,7 @@ use zkmoe_commit::channel::{Oracle, ProverChannel};
 use zkmoe_commit::codec::Writer;
 use zkmoe_commit::field::{F, K, from_i64};
 use zkmoe_commit::layout::Layout;
-use zkmoe_commit::ligero::{self, Pads};
+use zkmoe_commit::ligero;
 use zkmoe_commit::opening::{self, Claim, ProverTree, TreeKind};
 use zkmoe_commit::params::Params;
 use zkmoe_commit::rows::{RowCode, Rows, mask_row};
@@ -30,7 +30,7 @@ use crate::engine::{
 };
 use crate::key::{self, Key, KeyError, Permit};
 use crate::model::Model;
-use crate::pads::prove_pads;
+use crate::pads::{commit_pads, prove_pads};
 pub use crate::randomness::Purpose;
 use crate::randomness::{Randomness, chain_value};
 use crate::trace::{Padding, RequestTokens, Trace, TraceError, build_trace};
@@ -258,10 +258,9 @@ pub fn prove_trace(
     hook.first(&relation, &dims, &mut witness);
 
     hook.phase("commit to the pads");
-    let (values, products) = hidden_counts(id, &header).expect("sizes were checked");
-    let pads = ligero::uniform_pads(&random.seed(hook, Purpose::Pads, 0), values);
-    let seed = random.seed(hook, Purpose::PadRows, 0);
-    let pads = Pads::commit(&mut channel, pads, products, &seed).expect("sizes were checked");
+    let pads = hidden_counts(id, &header)
+        .and_then(|counts| commit_pads(&mut channel, counts, &random, hook))
+        .expect("sizes were checked");
 
     hook.phase("commit to the trace");
     let code = RowCode::new(params.log_row, params.log_code);

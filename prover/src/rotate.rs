@@ -10,7 +10,6 @@ use rayon::prelude::*;
 use zkmoe_commit::channel::ProverChannel;
 use zkmoe_commit::codec::Writer;
 use zkmoe_commit::field::{F, K};
-use zkmoe_commit::ligero::{self, Pads};
 use zkmoe_commit::opening::{self, ProverTree, TreeKind};
 use zkmoe_commit::rows::{RowCode, RowSource, Rows, leaf};
 use zkmoe_commit::transcript::Transcript;
@@ -25,7 +24,7 @@ use crate::commitment::{ModelRows, commit, committed_values, model_layout};
 use crate::engine::functional;
 use crate::key::{self, Key, KeyError, Permit};
 use crate::model::Model;
-use crate::pads::prove_pads;
+use crate::pads::{commit_pads, prove_pads};
 use crate::prove::{Hook, NoHook};
 use crate::randomness::{Purpose, Randomness};
 
@@ -189,11 +188,9 @@ pub fn prove_sides(
         params.model_tail,
     );
     let mask_tree = mask_rows.commit(&code);
-    let (values, products) =
-        hidden_counts(from.id).expect("the prover's own model is within the limits");
-    let pads = ligero::uniform_pads(&random.seed(hook, Purpose::Pads, 0), values);
-    let seed = random.seed(hook, Purpose::PadRows, 0);
-    let pads = Pads::commit(&mut channel, pads, products, &seed).expect("a model has such sizes");
+    let pads = hidden_counts(from.id)
+        .and_then(|counts| commit_pads(&mut channel, counts, &random, hook))
+        .expect("the prover's own model is within the limits");
     channel.digest("mask root", &mask_tree.root());
     channel.grind("work before the points", params.grinding.lookup);
 

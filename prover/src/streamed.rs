@@ -50,16 +50,18 @@ impl RowSource for StreamedRows<'_> {
     }
 }
 
-/// Commits to rows, a few at a time.
-pub fn commit_rows(rows: &dyn RowSource, code: &RowCode) -> Tree {
+/// Commits to rows, a few at a time. `progress` is called with the number of rows done and all rows.
+pub fn commit_rows(rows: &dyn RowSource, code: &RowCode, progress: &dyn Fn(usize, usize)) -> Tree {
     /// As many as one step of the leaves takes.
     const BATCH: usize = 4;
     let total = rows.rows();
     let mut committer = RowCommitter::new(code, total);
     for start in (0..total).step_by(BATCH) {
-        let batch = (start..total.min(start + BATCH)).into_par_iter();
+        let end = total.min(start + BATCH);
+        let batch = (start..end).into_par_iter();
         let batch = batch.map(|row| (rows.data(row), rows.tail(row)));
         committer.push(&batch.collect::<Vec<_>>());
+        progress(end, total);
     }
     committer.finish()
 }

@@ -113,7 +113,11 @@ fn commit_to(cells: &dyn Cells, model: &Model, params: Params) -> (ModelId, Key)
         tail: params.model_tail,
         masks: Rows::default(),
     };
-    let tree = commit_rows(&rows, &RowCode::new(params.log_row, params.log_code));
+    let tree = commit_rows(
+        &rows,
+        &RowCode::new(params.log_row, params.log_code),
+        &|_, _| (),
+    );
     id.root = tree.root();
     let key = Key::new(id.digest(), seed, tree, 1, 0);
     (id, key)
