@@ -169,12 +169,13 @@ impl System {
         results
     }
 
-    /// The first check that fails for these pads.
-    pub fn violated(&self, pads: &[K]) -> Option<&str> {
+    /// The checks that fail for these pads, in their order.
+    pub fn violated(&self, pads: &[K]) -> Vec<&str> {
         let results = self.results(pads);
         self.zeros
             .iter()
-            .find(|(_, form)| form.value(pads, &results) != K::ZERO)
+            .filter(|(_, form)| form.value(pads, &results) != K::ZERO)
             .map(|(name, _)| name.as_str())
+            .collect()
     }
 }

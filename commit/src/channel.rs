@@ -456,8 +456,11 @@ mod tests {
         );
         let system = v.take_system();
         assert_eq!(system.zeros.len(), 3);
-        assert_eq!(system.violated(&pads), Some("product"));
-        assert_eq!(system.violated(&[pads[0], K::ONE]), Some("sum"));
+        assert_eq!(system.violated(&pads), ["product"]);
+        assert_eq!(
+            system.violated(&[pads[0], K::ONE]),
+            ["sum", "square", "product"]
+        );
         v.finish().unwrap();
     }
 

@@ -58,8 +58,8 @@ pub struct Certificate {
     pub bytes: Vec<u8>,
     /// Bytes by kind of message.
     pub sizes: Vec<(&'static str, usize)>,
-    /// The check that fails and so lets a verifier reject the certificate; none if all weights are in range.
-    pub violated: Option<String>,
+    /// The checks that fail and so let a verifier reject the certificate; none if all weights are in range.
+    pub violated: Vec<String>,
 }
 
 /// Certifies a commitment. `randomness` must be fresh for every call. Nothing of the key's randomness is used before model,
@@ -87,9 +87,9 @@ pub fn certify(
     let chain = chain_value(&randomness, key.ledger());
     let permit = key.spend_with(key::Opening::Certificate, chain)?;
     let certificate = certify_cells(model, &plan, id, key, permit, randomness, hook)?;
-    match certificate.violated {
+    match certificate.violated.first() {
         None => Ok(certificate),
-        Some(check) => Err(ProveError::Violated(check)),
+        Some(check) => Err(ProveError::Violated(check.clone())),
     }
 }
 

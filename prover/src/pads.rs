@@ -21,8 +21,8 @@ pub(crate) fn commit_pads(
 }
 
 /// Proves what the verifier's own steps over the messages so far demand of the pads. `argue` is these steps, `oracle` and
-/// `parameters` are what `channel` started with, `seed` is fresh. Gives the check that fails, if one does: then no
-/// verifier accepts the proof.
+/// `parameters` are what `channel` started with, `seed` is fresh. Gives the checks that fail, in their order: if
+/// there are any, no verifier accepts the proof.
 pub(crate) fn prove_pads(
     channel: &mut ProverChannel,
     pads: &Pads,
@@ -30,15 +30,16 @@ pub(crate) fn prove_pads(
     oracle: Box<dyn Oracle>,
     parameters: &[u8],
     argue: impl FnOnce(&mut VerifierChannel<'_>) -> Result<(), Reject>,
-) -> Option<String> {
+) -> Vec<String> {
     let sent = channel.sent().to_vec();
     let mut replay = VerifierChannel::under(oracle, parameters, Box::new(Reader::new(&sent)));
     match argue(&mut replay) {
         Ok(()) => {
             let system = replay.take_system();
             ligero::prove(channel, pads, &system, &seed);
-            system.violated(pads.values()).map(str::to_owned)
+            let violated = system.violated(pads.values());
+            violated.into_iter().map(str::to_owned).collect()
         }
-        Err(reject) => Some(reject.to_string()),
+        Err(reject) => vec![reject.to_string()],
     }
 }

@@ -11,7 +11,7 @@ use zkmoe_commit::layout::Layout;
 use zkmoe_commit::ligero;
 use zkmoe_commit::opening::{self, Claim, ProverTree, TreeKind};
 use zkmoe_commit::params::Params;
-use zkmoe_commit::rows::{RowCode, Rows, mask_row};
+use zkmoe_commit::rows::{RowCode, RowSource, Rows, mask_row};
 use zkmoe_commit::transcript::Transcript;
 use zkmoe_verifier::batch::{BatchHeader, Block, write_proof_header};
 use zkmoe_verifier::engine::{Challenges, Publics, run};
@@ -80,8 +80,8 @@ pub struct BatchProof {
     pub slips: Vec<Slip>,
     /// Bytes of the proof by kind of message.
     pub sizes: Vec<(&'static str, usize)>,
-    /// The check that fails and so lets a verifier reject the proof; none of a trace that is the model's.
-    pub violated: Option<String>,
+    /// The checks that fail and so let a verifier reject the proof, in their order; none of a trace that is the model's.
+    pub violated: Vec<String>,
 }
 
 /// What may watch or, in tests, falsify a proof. The default methods do nothing and cost nothing.
@@ -104,6 +104,10 @@ pub trait Hook {
     }
     /// The weights that the trace is proved with.
     fn weights(&mut self, _relation: &Relation, _witness: &mut Witness) {}
+    /// The rows that the model's commitment is opened with.
+    fn model_rows<'a>(&mut self, honest: ModelRows<'a>) -> Box<dyn RowSource + 'a> {
+        Box::new(honest)
+    }
 }
 
 /// A hook that does nothing.
@@ -160,9 +164,9 @@ pub fn prove(
     let chain = chain_value(&randomness, key.ledger());
     let permit = key.spend_with(key::Opening::Batch, chain)?;
     let batch = prove_trace(model, id, key, permit, replies, trace, randomness, hook)?;
-    match batch.violated {
+    match batch.violated.first() {
         None => Ok(batch),
-        Some(check) => Err(ProveError::Violated(check)),
+        Some(check) => Err(ProveError::Violated(check.clone())),
     }
 }
 
@@ -359,12 +363,12 @@ pub fn prove_trace(
 
     hook.phase("open the commitments");
     let weight_layout = model_layout(model, params);
-    let weight_rows = ModelRows::new(model, &weight_layout, params, key.seed());
+    let weight_rows = hook.model_rows(ModelRows::new(model, &weight_layout, params, key.seed()));
     let trees = [
         ProverTree {
             kind: TreeKind::Model,
             layout: &weight_layout,
-            rows: &weight_rows,
+            rows: &*weight_rows,
             tree: key.tree(),
         },
         ProverTree {

@@ -70,8 +70,8 @@ pub struct RotationProof {
     pub proof: Vec<u8>,
     /// Bytes of the proof by kind of message.
     pub sizes: Vec<(&'static str, usize)>,
-    /// The check that fails and so lets a verifier reject the proof; none if both sides hold the same weights.
-    pub violated: Option<String>,
+    /// The checks that fail and so let a verifier reject the proof; none if both sides hold the same weights.
+    pub violated: Vec<String>,
 }
 
 /// Whether model, id and key belong together, as far as some columns of the commitment show.
@@ -142,9 +142,9 @@ pub fn prove(
         side.key.check(side.id)?;
     }
     let rotation = prove_sides(from, to, permits, randomness, hook)?;
-    match rotation.violated {
+    match rotation.violated.first() {
         None => Ok(rotation),
-        Some(check) => Err(RotateError::Violated(check)),
+        Some(check) => Err(RotateError::Violated(check.clone())),
     }
 }
 

@@ -247,8 +247,8 @@ impl Fixture {
             })
             .collect();
         verify(&mut channel, &self.params, &trees, &claims)?;
-        match channel.take_system().violated(&pads()) {
-            Some(check) => Err(Reject::check(check)),
+        match channel.take_system().violated(&pads()).first() {
+            Some(check) => Err(Reject::check(*check)),
             None => channel.finish(),
         }
     }

@@ -111,8 +111,8 @@ fn check(shapes: &[Shape], columns: &[Column], proof: &[u8]) -> Result<Vec<K>, R
     channel.assert_zero(leaves.denominator - Hidden::public(q_sum), || {
         "leaf q".into()
     })?;
-    if let Some(check) = channel.take_system().violated(&pads()) {
-        return Err(Reject::check(check));
+    if let Some(check) = channel.take_system().violated(&pads()).first() {
+        return Err(Reject::check(*check));
     }
     channel.finish()?;
     Ok(leaves.point)

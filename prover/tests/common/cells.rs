@@ -2,7 +2,7 @@
 
 use zkmoe_commit::field::{F, MODULUS, from_i64, word};
 use zkmoe_prover::engine::Witness;
-use zkmoe_verifier::relation::{Dims, Relation};
+use zkmoe_verifier::relation::{Dims, Label, Relation};
 
 /// A witness with what is needed to find a cell in it.
 pub struct Cells<'a> {
@@ -22,6 +22,27 @@ pub fn signed(x: F) -> i64 {
     } else {
         w as i64
     }
+}
+
+/// The indices of a cell of an index set.
+pub fn indices(dims: &Dims, labels: &[Label], cell: usize) -> Vec<usize> {
+    let shape = dims.shape(labels);
+    let mut rest = cell;
+    for (group, sizes) in shape.groups().iter().enumerate() {
+        let volume: usize = sizes.iter().product();
+        if rest < volume {
+            let mut index = Vec::new();
+            for &n in sizes.iter().rev() {
+                index.push(rest % n);
+                rest /= n;
+            }
+            index.extend(shape.is_grouped().then_some(group));
+            index.reverse();
+            return index;
+        }
+        rest -= volume;
+    }
+    panic!("cell {cell} does not exist")
 }
 
 impl Cells<'_> {
@@ -50,23 +71,7 @@ impl Cells<'_> {
 
     /// The indices of a cell.
     pub fn indices(&self, tensor: usize, cell: usize) -> Vec<usize> {
-        let shape = self.dims.shape(&self.relation.tensors[tensor].axes);
-        let mut rest = cell;
-        for (group, sizes) in shape.groups().iter().enumerate() {
-            let volume: usize = sizes.iter().product();
-            if rest < volume {
-                let mut index = Vec::new();
-                for &n in sizes.iter().rev() {
-                    index.push(rest % n);
-                    rest /= n;
-                }
-                index.extend(shape.is_grouped().then_some(group));
-                index.reverse();
-                return index;
-            }
-            rest -= volume;
-        }
-        panic!("cell {cell} does not exist")
+        indices(self.dims, &self.relation.tensors[tensor].axes, cell)
     }
 
     /// One cell.

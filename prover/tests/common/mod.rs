@@ -9,11 +9,14 @@
 
 pub mod cells;
 pub mod oracle;
+pub mod programmed;
 pub mod recompute;
 
 use std::ops::ControlFlow;
 
-use zkmoe_commit::channel::Reject;
+use zkmoe_commit::channel::{self, Reject, VerifierChannel};
+use zkmoe_commit::codec::Reader;
+use zkmoe_commit::field::F;
 use zkmoe_commit::params::{Grinding, Params};
 use zkmoe_commit::whir::WhirParams;
 use zkmoe_prover::commitment::{commit, committed_values};
@@ -23,13 +26,15 @@ use zkmoe_prover::key::{Key, Opening};
 use zkmoe_prover::model::{Model, Tensor, WeightId, random_model};
 use zkmoe_prover::prove::{BatchProof, Hook, Reply, prove_trace};
 use zkmoe_prover::trace::{Loads, RequestTokens, Trace, build_trace};
+use zkmoe_verifier::batch::read_proof_header;
 use zkmoe_verifier::header::Sizes;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::relation::{Dims, Fill, Relation};
-use zkmoe_verifier::verify::{VerifyError, verify_batch};
+use zkmoe_verifier::verify::{VerifyError, parameters, verify_batch, verify_messages};
 
 use self::cells::Cells;
 use self::oracle::{Oracle, Violation};
+use self::programmed::{Programmed, Workless};
 
 /// A committed model.
 pub struct Committed {
@@ -174,7 +179,11 @@ pub type Edit<'a> = dyn Fn(&mut Cells<'_>) + Sync + 'a;
 pub struct Malice<'a> {
     stage: Stage,
     edit: &'a Edit<'a>,
-    /// The witness of the first root with its sizes.
+    /// Challenges that the prover knows beforehand, in place of a transcript's.
+    pub known: Option<Programmed>,
+    /// What is added to cells of the first round before they are committed to: tensor, cell, and how much.
+    pub corrections: Vec<(usize, usize, F)>,
+    /// The witness of the first root with its sizes, before the corrections.
     pub seen: Option<(Dims, Witness)>,
 }
 
@@ -184,6 +193,8 @@ impl<'a> Malice<'a> {
         Self {
             stage,
             edit,
+            known: None,
+            corrections: Vec::new(),
             seen: None,
         }
     }
@@ -198,13 +209,20 @@ impl<'a> Malice<'a> {
         }
     }
 
-    /// What the committed witness violates.
+    /// What the committed witness violates, an edit of the second round included.
     pub fn violations(&self, model: &Model) -> Vec<Violation> {
-        let (dims, witness) = self.seen.as_ref().unwrap();
+        let (dims, _) = self.seen.as_ref().unwrap();
         let oracle = Oracle::new(model.header(), dims);
+        oracle.violations(&self.completed(&oracle), None)
+    }
+
+    /// The committed witness with the second round as it follows from the oracle's challenges and the edit.
+    pub fn completed(&self, oracle: &Oracle) -> Witness {
+        let (dims, witness) = self.seen.as_ref().unwrap();
         let mut witness = witness.clone();
         oracle.fill_second(&mut witness, None);
-        oracle.violations(&witness, None)
+        self.apply(Stage::Second, oracle.relation(), dims, &mut witness);
+        witness
     }
 }
 
@@ -218,6 +236,15 @@ impl Hook for Malice<'_> {
     fn first(&mut self, relation: &Relation, dims: &Dims, witness: &mut Witness) {
         self.apply(Stage::First, relation, dims, witness);
         self.seen = Some((dims.clone(), witness.clone()));
+        for &(tensor, cell, change) in &self.corrections {
+            witness.tensors[tensor][0][cell] += change;
+        }
+    }
+    fn oracle(&mut self, _: &str) -> Box<dyn channel::Oracle> {
+        match &self.known {
+            Some(known) => Box::new(known.clone()),
+            None => Box::new(Workless::new()),
+        }
     }
     fn second(&mut self, relation: &Relation, dims: &Dims, witness: &mut Witness) {
         self.apply(Stage::Second, relation, dims, witness);
@@ -228,12 +255,24 @@ impl Hook for Malice<'_> {
 pub struct OtherWeights<'a>(pub &'a Model);
 
 impl Hook for OtherWeights<'_> {
+    fn oracle(&mut self, _: &str) -> Box<dyn channel::Oracle> {
+        Box::new(Workless::new())
+    }
     fn weights(&mut self, relation: &Relation, witness: &mut Witness) {
         for (tensor, cells) in relation.tensors.iter().zip(&mut witness.tensors) {
             if let Fill::Weights(id) = tensor.fill {
                 *cells = vec![committed_values(self.0, id)];
             }
         }
+    }
+}
+
+/// A hook that changes nothing, and does no work.
+pub struct Lazy;
+
+impl Hook for Lazy {
+    fn oracle(&mut self, _: &str) -> Box<dyn channel::Oracle> {
+        Box::new(Workless::new())
     }
 }
 
@@ -255,17 +294,40 @@ pub fn dishonest(
 /// The verifier sees of the checks on hidden values only that the proof about the pads does not fit; their names come from the prover,
 /// who knows the pads. Both have to agree on whether there is a fault at all.
 pub fn fault(id: &ModelId, batch: &BatchProof) -> Option<String> {
-    let found = rejection(id, &batch.proof);
-    match (&found, &batch.violated) {
+    named(rejection(id, &batch.proof).as_deref(), batch)
+}
+
+/// As [`fault`], for a proof without work.
+pub fn fault_without_work(id: &ModelId, batch: &BatchProof) -> Option<String> {
+    let found = verdict_under(id, &batch.proof, Box::new(Workless::new()));
+    named(found.as_deref(), batch)
+}
+
+/// The verdict on a proof under an oracle.
+pub fn verdict_under(
+    id: &ModelId,
+    proof: &[u8],
+    oracle: Box<dyn channel::Oracle>,
+) -> Option<String> {
+    let mut reader = Reader::new(proof);
+    let (named, header) = read_proof_header(&mut reader, &id.header).unwrap();
+    assert_eq!(named, id.digest());
+    let parameters = parameters(&named, &header);
+    let channel = VerifierChannel::under(oracle, &parameters, Box::new(reader));
+    let verdict = verify_messages(id, header, channel);
+    verdict.err().map(|reject| reject.to_string())
+}
+
+fn named(found: Option<&str>, batch: &BatchProof) -> Option<String> {
+    let named = batch.violated.first().map(String::as_str);
+    let check = match (found, named) {
         (None, None) => None,
-        (Some(found), None) if found.starts_with("soundness: ") => Some(found.clone()),
-        (Some(found), Some(named)) if found.starts_with("pads: ") => Some(named.clone()),
-        (Some(found), Some(named)) if named.starts_with(found) => Some(found.clone()),
-        _ => panic!(
-            "the verifier found {found:?}, the prover {:?}",
-            batch.violated
-        ),
-    }
+        (Some(found), None) if found.starts_with("soundness: ") => Some(found),
+        (Some(found), Some(named)) if found.starts_with("pads: ") => Some(named),
+        (Some(found), Some(named)) if named.starts_with(found) => Some(found),
+        _ => panic!("the verifier found {found:?}, the prover {named:?}"),
+    };
+    check.map(str::to_owned)
 }
 
 /// The name of the check that rejects a proof, `None` if it is accepted. A proof made by the prover's own code is

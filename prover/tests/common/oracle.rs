@@ -8,17 +8,23 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ark_ff::{AdditiveGroup, Field};
-use zkmoe_commit::field::{F, from_i64, word};
+use ark_ff::{AdditiveGroup, Field, batch_inversion};
+use rayon::prelude::*;
+use zkmoe_commit::channel::Oracle as _;
+use zkmoe_commit::field::{F, K, ext, from_i64, lift, scale, word};
+use zkmoe_commit::shape::AxisWeights;
 use zkmoe_commit::transcript::Transcript;
 use zkmoe_prover::engine::{Column, Tables, Witness, digit, fingerprints, row_weights};
 use zkmoe_verifier::engine::{Challenges, Publics};
 use zkmoe_verifier::header::Header;
 use zkmoe_verifier::olmoe;
 use zkmoe_verifier::relation::{
-    Count, Dims, Expr, Fill, Lookup, Public, Ref, Relation, Round, Tag,
+    Constraint, Count, Dims, Expr, Fill, Label, Lookup, Public, Ref, Relation, Round, Tag,
 };
-use zkmoe_verifier::verify::draw_points;
+use zkmoe_verifier::verify::{draw_first, draw_points};
+
+use super::cells::indices;
+use super::programmed::Programmed;
 
 /// Something that does not hold, by its name in the relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +59,9 @@ pub fn failing_check(violations: &[Violation]) -> Option<String> {
 
 type Tuple = Vec<[u64; 2]>;
 
+/// The constraint that holds at a random point of tokens only, since its row weights are those of the point.
+pub const COMBINE: &str = "combine";
+
 /// Tuples and counts of every lookup of a witness that holds.
 pub struct Baseline(Vec<(Vec<Column>, Option<Vec<F>>)>);
 
@@ -84,6 +93,33 @@ impl Oracle {
             dims: dims.clone(),
             challenges,
         }
+    }
+
+    /// As [`Oracle::new`], with the challenges that a proof under these answers has.
+    pub fn under(header: &Header, dims: &Dims, mut answers: Programmed) -> Self {
+        let relation = olmoe::relation(header);
+        let (first, _) = draw_first(&relation, dims, |label, n| answers.challenges(label, n));
+        let tau2 = draw_points(&relation, dims, Round::Second, |n| {
+            answers.challenges("tau2", n)
+        });
+        let mut one = |label| answers.challenges(label, 1)[0];
+        let challenges = Challenges {
+            tau2,
+            alpha: one("alpha"),
+            delta: one("delta"),
+            ..first
+        };
+        Self {
+            relation,
+            header: header.clone(),
+            dims: dims.clone(),
+            challenges,
+        }
+    }
+
+    /// The relation.
+    pub fn relation(&self) -> &Relation {
+        &self.relation
     }
 
     fn publics(&self) -> Publics<'_> {
@@ -229,8 +265,8 @@ impl Oracle {
             if !references(&constraint.expr).any(touched) {
                 continue;
             }
-            let holds = if constraint.name == "combine" {
-                self.combine_holds(witness)
+            let holds = if constraint.name == COMBINE {
+                self.combine_holds(witness) && self.combined(witness) == K::ZERO
             } else {
                 match self.evaluate(witness, &constraint.out, &constraint.expr) {
                     Column::Base(values) => values.iter().all(|&x| x == F::ZERO),
@@ -244,6 +280,105 @@ impl Oracle {
             }
         }
         found
+    }
+
+    /// The cells at which a constraint does not hold, by their indices. That of [`COMBINE`] is no matter of cells:
+    /// see [`Oracle::combined`].
+    pub fn failing_cells(&self, witness: &Witness, name: &str) -> Vec<Vec<usize>> {
+        let constraint = self.constraint(name);
+        let nonzero: Vec<bool> = match self.evaluate(witness, &constraint.out, &constraint.expr) {
+            Column::Base(values) => values.iter().map(|&x| x != F::ZERO).collect(),
+            Column::Ext(values) => values.iter().map(|&x| x != K::ZERO).collect(),
+        };
+        let failing = (0..nonzero.len()).filter(|&cell| nonzero[cell]);
+        failing
+            .map(|cell| indices(&self.dims, &constraint.out, cell))
+            .collect()
+    }
+
+    /// A constraint of the relation.
+    pub fn constraint(&self, name: &str) -> &Constraint {
+        let mut constraints = self.relation.constraints.iter();
+        constraints.find(|c| c.name == name).unwrap()
+    }
+
+    /// The value of the constraint [`COMBINE`] at its point.
+    pub fn combined(&self, witness: &Witness) -> K {
+        let point = self.challenges.point(self.constraint(COMBINE).drawn_after);
+        let weights = |label| AxisWeights::eq(&point[&label]).expand(self.dims.size(label));
+        let [requests, layers, positions, width] =
+            [Label::Request, Label::Layer, Label::Position, Label::Hidden].map(weights);
+        let read = |name: &str| &witness.tensors[self.relation.tensor(name).unwrap()][0];
+        let weight = &witness.tensors[self.relation.tensor("row.weight").unwrap()];
+        let (gate, ey) = (read("row.gate"), read("ey"));
+        let (mut sum, mut row) = (K::ZERO, 0);
+        for &(layer, _, load) in &self.dims.batch.blocks {
+            for _ in 0..load {
+                let cells = &ey[row * width.len()..][..width.len()];
+                let inner: K = width.iter().zip(cells).map(|(w, &y)| scale(*w, y)).sum();
+                sum +=
+                    layers[layer] * scale(inner, gate[row]) * ext(weight[0][row], weight[1][row]);
+                row += 1;
+            }
+        }
+        let (x, xm, rem) = (read("x"), read("xm"), read("comb.rem"));
+        let (half, unit) = (from_i64(1 << 13), from_i64(1 << 14));
+        let (mut cell, mut stream) = (0, 0);
+        for (request, &length) in requests.iter().zip(&self.dims.batch.lengths) {
+            for (l, layer) in layers.iter().enumerate() {
+                for s in 0..length {
+                    let outer = *request * layer * positions[s];
+                    for (i, w) in width.iter().enumerate() {
+                        let out = x[stream + ((l + 1) * length + s) * width.len() + i];
+                        let left = half - rem[cell] - (out - xm[cell]) * unit;
+                        sum += scale(outer * w, left);
+                        cell += 1;
+                    }
+                }
+            }
+            stream += (layers.len() + 1) * length * width.len();
+        }
+        sum
+    }
+
+    /// The sum of the fractions of all lookups, zero if they hold.
+    pub fn fractions(&self, witness: &Witness) -> K {
+        let lookups = self.relation.lookups.par_iter();
+        lookups
+            .map(|lookup| {
+                let tuple = self.tuple(witness, lookup);
+                let mut inverses: Vec<K> = (0..length(&tuple[0]))
+                    .map(|cell| {
+                        let parts = tuple.iter().map(|column| match column {
+                            Column::Base(values) => lift(values[cell]),
+                            Column::Ext(values) => values[cell],
+                        });
+                        self.denominator(lookup.tag, parts)
+                    })
+                    .collect();
+                batch_inversion(&mut inverses);
+                let counts = self.count(witness, lookup);
+                let sum: K = match counts {
+                    None => inverses.iter().sum(),
+                    Some(counts) => inverses.iter().zip(counts).map(|(&x, n)| scale(x, n)).sum(),
+                };
+                match lookup.count {
+                    Count::Minus(_) => -sum,
+                    Count::One | Count::Causal | Count::Plus(_) => sum,
+                }
+            })
+            .reduce(|| K::ZERO, |a, b| a + b)
+    }
+
+    /// `alpha` less the key of a tuple.
+    pub fn denominator(&self, tag: Tag, tuple: impl Iterator<Item = K>) -> K {
+        let Challenges { alpha, delta, .. } = self.challenges;
+        let mut power = K::ONE;
+        let key = tuple.fold(lift(from_i64(tag.number() as i64)), |key, part| {
+            power *= delta;
+            key + power * part
+        });
+        alpha - key
     }
 
     /// Whether a lookup is the side of a table, whose counts follow from the other side.

@@ -13,7 +13,7 @@ use zkmoe_prover::prove::Purpose;
 use zkmoe_verifier::batch::read_proof_header;
 use zkmoe_verifier::id::ModelId;
 
-use crate::oracle::Programmed;
+use crate::common::programmed::Programmed;
 use crate::simulator::model_coefficients;
 use crate::statistics::{Sample, rank};
 use crate::view::{HIDDEN, Seen, all_words, elements, listen, view};

@@ -19,7 +19,7 @@ use zkmoe_prover::prove::{NoHook, Purpose, prove_trace};
 use zkmoe_verifier::batch::read_proof_header;
 use zkmoe_verifier::verify::{PROTOCOL, hidden_counts};
 
-use crate::oracle::{Dice, Programmed, row_point, row_positions};
+use crate::common::programmed::{Dice, Programmed, row_point, row_positions};
 use crate::statistics::rank;
 use crate::view::{listen, sent_values};
 use crate::{ORACLE, Programming, committed, params, proof, sides};

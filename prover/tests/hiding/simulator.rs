@@ -32,7 +32,7 @@ use zkmoe_verifier::relation::{BatchShape, Dims, Round};
 use zkmoe_verifier::slip::Slip;
 use zkmoe_verifier::verify::{argue, draw_first, hidden_counts, parameters, reduce};
 
-use crate::oracle::{Dice, Programmed, row_point, row_positions};
+use crate::common::programmed::{Dice, Programmed, row_point, row_positions};
 
 /// A tree of which only some columns exist.
 struct Columns {

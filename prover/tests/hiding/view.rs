@@ -16,7 +16,7 @@ use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::slip::Slip;
 use zkmoe_verifier::verify::{Batch, hidden_counts, parameters, verify_messages};
 
-use crate::oracle::Programmed;
+use crate::common::programmed::Programmed;
 
 /// The messages that are hidden values: those that depend on the witness and that no tail, mask row or cell covers.
 pub const HIDDEN: [&str; 10] = [

@@ -2,32 +2,32 @@
 //! that a check can catch.
 
 use ark_ff::Field;
-use rayon::prelude::*;
 use zkmoe_commit::field::from_i64;
-use zkmoe_prover::engine::Witness;
 use zkmoe_prover::model::{Model, Tensor, WeightId};
 use zkmoe_prover::prove::Reply;
 use zkmoe_verifier::gadgets::argmax::key;
 use zkmoe_verifier::gadgets::requant::requant;
-use zkmoe_verifier::gadgets::rms_norm::inverse_root;
-use zkmoe_verifier::olmoe;
 
+use crate::case::{Case, case, demand};
 use crate::common::cells::Cells;
-use crate::common::oracle::failing_check;
 use crate::common::recompute::{Step, Token};
-use crate::common::{Committed, Edit, Stage, answer, edited, micro, micro_sizes, trace_of};
-use crate::{LOADS, Scene, scene};
+use crate::common::{
+    Committed, Edit, Malice, Stage, answer, dishonest, edited, micro, micro_sizes, trace_of,
+};
+use crate::confront::confront;
+use crate::scene::{LOADS, Scene, scene};
+
 /// The token of most lies: in a prompt, not decoded.
 const TOKEN: (usize, usize) = (1, 2);
 /// A token that decodes.
 const DECODES: (usize, usize) = (2, 7);
 
-type Lie = Box<dyn Fn(&mut Token<'_, '_, '_>) + Sync>;
+type Lie = Box<dyn Fn(&mut Token<'_, '_, '_>) + Send + Sync>;
 
 fn lie(
     name: &'static str,
     checks: &'static [&'static str],
-    tell: impl Fn(&mut Token<'_, '_, '_>) + Sync + 'static,
+    tell: impl Fn(&mut Token<'_, '_, '_>) + Send + Sync + 'static,
 ) -> (&'static str, &'static [&'static str], Lie) {
     (name, checks, Box::new(tell))
 }
@@ -622,21 +622,20 @@ fn lies_about_decoding() -> Vec<(&'static str, &'static [&'static str], Lie)> {
     ]
 }
 
-/// Proves a lie; the oracle must find what the lie was said to violate and nothing else, and the verifier must fail
-/// there.
-fn expose(scene: &Scene, name: &str, checks: &[&str], edit: &Edit<'_>) {
-    let (hook, found) = scene.falsify(Stage::Trace, edit);
-    let violations = hook.violations(&scene.by.model);
+/// Tells a lie in all ways; it must violate what it was said to violate, and nothing else.
+fn expose(scene: &Scene, checks: &[&str], edit: &Edit<'_>) -> Result<(), String> {
+    let violations = confront(scene, Stage::Trace, edit)?;
     let first = violations.iter().any(|v| v.name().starts_with(checks[0]));
     let only = violations
         .iter()
         .all(|v| checks.iter().any(|check| v.name().starts_with(check)));
-    assert!(first && only, "{name}: {violations:?}, expected {checks:?}");
-    assert_eq!(found, failing_check(&violations), "{name}: {violations:?}");
+    demand(first && only, || {
+        format!("{violations:?}, expected {checks:?}")
+    })
 }
 
-#[test]
-fn an_honest_token_is_computed_as_in_the_trace() {
+/// What the lies are computed with agrees with the trace wherever nobody lies.
+fn an_honest_token_is_computed_as_in_the_trace() -> Result<(), String> {
     let scene = scene();
     let mut witness = scene.witness.clone();
     let model = &scene.by.model;
@@ -654,39 +653,47 @@ fn an_honest_token_is_computed_as_in_the_trace() {
                 position,
             };
             token.from(Step::Attention);
+            demand(witness.tensors == scene.witness.tensors, || {
+                format!("token {position} of request {request} differs")
+            })?;
         }
     }
-    assert!(witness.tensors == scene.witness.tensors);
-    assert_eq!(scene.falsify(Stage::Trace, &|_| ()).0.violations(model), []);
+    let mut hook = Malice::new(Stage::Trace, &|_| ());
+    dishonest(&scene.by, &scene.replies, &scene.trace, &mut hook);
+    let violations = hook.violations(model);
+    demand(violations.is_empty(), || format!("{violations:?}"))
 }
 
-#[test]
-fn consistent_lies_are_caught_by_name() {
-    let scene = scene();
-    let mut lies = lies_about_attention();
-    lies.extend(lies_about_norms());
-    lies.extend(lies_about_the_router());
-    lies.extend(lies_about_rows());
-    let first_of_decoding = lies.len();
-    lies.extend(lies_about_decoding());
-    lies.par_iter()
-        .enumerate()
-        .for_each(|(n, (name, checks, tell))| {
-            let (request, position) = if n < first_of_decoding {
-                TOKEN
-            } else {
-                DECODES
-            };
-            expose(scene, name, checks, &|cells| {
-                tell(&mut Token {
-                    model: &scene.by.model,
-                    cells,
-                    request,
-                    position,
-                });
-            });
-        });
-    println!("consistent lies: {} proved and rejected", lies.len());
+/// One case for each lie.
+pub fn cases() -> Vec<Case> {
+    let mut cases = vec![case(
+        "control",
+        "an honest token is computed as in the trace",
+        an_honest_token_is_computed_as_in_the_trace,
+    )];
+    for (kind, (request, position), lies) in [
+        ("attention", TOKEN, lies_about_attention()),
+        ("norm", TOKEN, lies_about_norms()),
+        ("router", TOKEN, lies_about_the_router()),
+        ("expert rows", TOKEN, lies_about_rows()),
+        ("decoding", DECODES, lies_about_decoding()),
+    ] {
+        for (name, checks, tell) in lies {
+            cases.push(case(kind, name, move || {
+                let scene = scene();
+                expose(scene, checks, &|cells| {
+                    tell(&mut Token {
+                        model: &scene.by.model,
+                        cells,
+                        request,
+                        position,
+                    });
+                })
+            }));
+        }
+    }
+    cases.extend(cases_of_decoding());
+    cases
 }
 
 /// Sets a column of the head, or of the router of one layer, to another one, or to zero.
@@ -726,88 +733,114 @@ type Variant = (
     fn(&mut Token<'_, '_, '_>, usize, usize),
 );
 
-/// Replies of a model whose head cannot say what the true model would: the trace is true up to the logits, which are
-/// those of the true model again, and the last step is told in every way.
-fn pass_off(model: Model, liar: &Model, prompt: &[u32]) {
+/// The ways in which the last step is told.
+const VARIANTS: [Variant; 4] = [
+    (
+        "the token is not what the row gives",
+        &["Gather"],
+        |_, _, _| (),
+    ),
+    (
+        "its key is the maximum",
+        &["argmax: no key above the maximum"],
+        |t, _, lie| t.decode_as(0, lie),
+    ),
+    (
+        "it is marked",
+        &["argmax: the maximum is attained"],
+        |t, honest, lie| {
+            t.decode_as(0, honest);
+            t.cells.set("lg.z", &[0, honest], 0);
+            t.cells.set("lg.z", &[0, lie], 1);
+            t.cells.set("am", &[0], lie as i64);
+        },
+    ),
+    ("it is named", &["argmax: token"], |t, _, lie| {
+        t.cells.set("am", &[0], lie as i64);
+    }),
+];
+
+/// A reply of a model whose head cannot say what the true model would: the trace is true up to the logits, which are
+/// those of the true model again, and the last step is told in one way.
+fn pass_off(
+    model: Model,
+    liar: &Model,
+    prompt: &[u32],
+    (_, checks, tell): Variant,
+) -> Result<(), String> {
     let honest = answer(&model, prompt, 1).response[0];
     let reply = answer(liar, prompt, 1);
     let lie = reply.response[0];
-    assert_ne!(lie, honest);
-    let scene = Scene {
-        trace: trace_of(liar, std::slice::from_ref(&reply), LOADS),
-        replies: vec![reply],
-        by: Committed::quick(model),
-        relation: olmoe::relation(liar.header()),
-        dims: scene().dims.clone(),
-        witness: Witness::default(),
-    };
-    let variants: [Variant; 4] = [
-        (
-            "the token is not what the row gives",
-            &["Gather"],
-            |_, _, _| (),
-        ),
-        (
-            "its key is the maximum",
-            &["argmax: no key above the maximum"],
-            |t, _, lie| {
-                t.decode_as(0, lie);
-            },
-        ),
-        (
-            "it is marked",
-            &["argmax: the maximum is attained"],
-            |t, honest, lie| {
-                t.decode_as(0, honest);
-                t.cells.set("lg.z", &[0, honest], 0);
-                t.cells.set("lg.z", &[0, lie], 1);
-                t.cells.set("am", &[0], lie as i64);
-            },
-        ),
-        ("it is named", &["argmax: token"], |t, _, lie| {
-            t.cells.set("am", &[0], lie as i64);
-        }),
-    ];
-    for (name, checks, tell) in variants {
-        expose(&scene, name, checks, &|cells| {
-            let position = scene.replies[0].prompt.len() - 1;
-            let mut token = Token {
-                model: &scene.by.model,
-                cells,
-                request: 0,
-                position,
-            };
-            token.from(Step::Head);
-            tell(&mut token, honest as usize, lie as usize);
-        });
-    }
+    demand(lie != honest, || "both models say the same".into())?;
+    let trace = trace_of(liar, std::slice::from_ref(&reply), LOADS);
+    let scene = Scene::of(Committed::quick(model), vec![reply], trace);
+    expose(&scene, checks, &|cells| {
+        let position = scene.replies[0].prompt.len() - 1;
+        let mut token = Token {
+            model: &scene.by.model,
+            cells,
+            request: 0,
+            position,
+        };
+        token.from(Step::Head);
+        tell(&mut token, honest as usize, lie as usize);
+    })
 }
 
-#[test]
-fn the_second_best_token_is_rejected() {
+fn second_best(variant: Variant) -> Result<(), String> {
     let prompt = [3, 5, 7];
     let best = answer(&micro(), &prompt, 1).response[0] as usize;
-    pass_off(
-        micro(),
-        &with_column(&micro(), WeightId::Wh, 0, best, None),
-        &prompt,
-    );
+    let liar = with_column(&micro(), WeightId::Wh, 0, best, None);
+    pass_off(micro(), &liar, &prompt, variant)
 }
 
-#[test]
-fn of_equal_logits_the_higher_token_is_rejected() {
+fn higher_of_equals(variant: Variant) -> Result<(), String> {
     let prompt = [1, 2, 3, 4, 5];
     let best = answer(&micro(), &prompt, 1).response[0] as usize;
     let twin = best + 1;
     let tied = with_column(&micro(), WeightId::Wh, 0, twin, Some(best));
     let liar = with_column(&tied, WeightId::Wh, 0, best, None);
-    assert_eq!(answer(&tied, &prompt, 1).response, [best as u32]);
-    assert_eq!(answer(&liar, &prompt, 1).response, [twin as u32]);
-    pass_off(tied, &liar, &prompt);
+    let says = |model: &Model, token: usize| {
+        let said = answer(model, &prompt, 1).response;
+        demand(said == [token as u32], || format!("{said:?}, not {token}"))
+    };
+    says(&tied, best)?;
+    says(&liar, twin)?;
+    pass_off(tied, &liar, &prompt, variant)
 }
 
-#[test]
-fn of_equal_experts_the_higher_one_is_rejected() {
+fn cases_of_decoding() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for variant in VARIANTS {
+        let place = |what: &str| format!("{what}: {}", variant.0);
+        cases.push(case(
+            "decoding",
+            place("the second best token"),
+            move || second_best(variant),
+        ));
+        cases.push(case(
+            "decoding",
+            place("of equal logits the higher token"),
+            move || higher_of_equals(variant),
+        ));
+    }
+    for lower in [false, true] {
+        let theta = if lower { "its own" } else { "the other's" };
+        cases.push(case(
+            "router",
+            format!("of equal experts the higher one, threshold at {theta} key"),
+            move || of_equal_experts_the_higher_one(lower),
+        ));
+    }
+    cases.push(case(
+        "statement",
+        "the reply to another prompt under the one that was asked",
+        the_embedding_of_another_token,
+    ));
+    cases
+}
+
+fn of_equal_experts_the_higher_one(lower: bool) -> Result<(), String> {
     let layer = micro_sizes().num_hidden_layers - 1;
     let mut pairs = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b)));
     let (scene, position) = pairs
@@ -836,63 +869,32 @@ fn of_equal_experts_the_higher_one_is_rejected() {
             (0..12).find(tie).map(|s| (scene, s))
         })
         .unwrap();
-    for lower in [false, true] {
-        expose(
-            &scene,
-            "a tie",
-            &["router: chosen before the rest"],
-            &|cells| {
-                let mut token = Token {
-                    model: &scene.by.model,
-                    cells,
-                    request: 0,
-                    position,
-                };
-                let ranked = token.ranked();
-                assert_eq!(
-                    token.cells.get("rl", &[0, layer, position, ranked[1]]),
-                    token.cells.get("rl", &[0, layer, position, ranked[2]])
-                );
-                token.choose(&[ranked[0], ranked[2]], ranked[1 + usize::from(lower)]);
-            },
+    expose(&scene, &["router: chosen before the rest"], &|cells| {
+        let mut token = Token {
+            model: &scene.by.model,
+            cells,
+            request: 0,
+            position,
+        };
+        let ranked = token.ranked();
+        assert_eq!(
+            token.cells.get("rl", &[0, layer, position, ranked[1]]),
+            token.cells.get("rl", &[0, layer, position, ranked[2]])
         );
-    }
+        token.choose(&[ranked[0], ranked[2]], ranked[1 + usize::from(lower)]);
+    })
 }
 
 /// The reply to another prompt, all of it consistent, under the prompt that was asked.
-#[test]
-fn the_embedding_of_another_token_is_rejected() {
+fn the_embedding_of_another_token() -> Result<(), String> {
     let other = answer(&micro(), &[3, 6, 7], 2);
     let claimed = Reply {
         prompt: vec![3, 5, 7],
         ..other.clone()
     };
-    let scene = Scene {
-        trace: trace_of(&micro(), &[other], LOADS),
-        replies: vec![claimed],
-        by: Committed::quick(micro()),
-        relation: olmoe::relation(micro().header()),
-        dims: scene().dims.clone(),
-        witness: Witness::default(),
-    };
-    expose(&scene, "a token", &["embedding: tokens"], &|cells| {
+    let trace = trace_of(&micro(), &[other], LOADS);
+    let scene = Scene::of(Committed::quick(micro()), vec![claimed], trace);
+    expose(&scene, &["embedding: tokens"], &|cells| {
         cells.set("tok", &[0, 1], 5);
-    });
-}
-
-/// The definition that the tests recompute with is the prover's own.
-#[test]
-fn an_inverse_root_is_unique() {
-    for ss in [
-        1u128 << 20,
-        (1 << 22) - 1,
-        1 << 22,
-        (1 << 40) + 12345,
-        (1 << 62) - 1,
-    ] {
-        let root = inverse_root(ss).unwrap();
-        assert_eq!(root.u * root.w4 + root.r, ss as i64);
-        assert!(root.m * root.m * root.u <= 1 << 50);
-        assert!((root.m + 1) * (root.m + 1) * root.u > 1 << 50);
-    }
+    })
 }

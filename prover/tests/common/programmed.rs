@@ -8,6 +8,7 @@ use zkmoe_commit::field::{F, K, ext, from_word, root_of_unity};
 use zkmoe_commit::params::Params;
 use zkmoe_commit::rows::SHIFT;
 use zkmoe_commit::transcript::Transcript;
+use zkmoe_verifier::verify::PROTOCOL;
 
 /// An oracle whose answers follow from a seed, a label and how often that label was asked for, whatever was absorbed.
 /// It takes every nonce. Both ends of a channel have one of their own.
@@ -15,6 +16,7 @@ use zkmoe_commit::transcript::Transcript;
 pub struct Programmed {
     seed: u64,
     drawn: BTreeMap<String, u64>,
+    chosen: BTreeMap<(String, u64), Vec<K>>,
 }
 
 impl Programmed {
@@ -23,7 +25,13 @@ impl Programmed {
         Self {
             seed,
             drawn: BTreeMap::new(),
+            chosen: BTreeMap::new(),
         }
+    }
+
+    /// The same with the answer to the `count`-th question for a label as it is given.
+    pub fn choose(&mut self, label: &str, count: u64, answer: Vec<K>) {
+        self.chosen.insert((label.to_owned(), count), answer);
     }
 
     fn next(&mut self, label: &str) -> Transcript {
@@ -39,10 +47,44 @@ impl Programmed {
 impl Oracle for Programmed {
     fn absorb(&mut self, _: &str, _: &[u8]) {}
     fn challenges(&mut self, label: &str, n: usize) -> Vec<K> {
-        self.next(label).challenges(label, n)
+        let count = self.drawn.get(label).copied().unwrap_or_default();
+        let drawn = self.next(label).challenges(label, n);
+        match self.chosen.get(&(label.to_owned(), count)) {
+            Some(chosen) => {
+                assert_eq!(chosen.len(), n, "challenges `{label}`");
+                chosen.clone()
+            }
+            None => drawn,
+        }
     }
     fn positions(&mut self, label: &str, n: usize, log_size: u32) -> Vec<usize> {
         self.next(label).positions(label, n, log_size)
+    }
+    fn accepts(&self, _: &str, _: u32, _: u64) -> bool {
+        true
+    }
+}
+
+/// A transcript that takes every nonce. Work is about how often challenges can be drawn, not about what they catch; without
+/// it a proof for a test takes half the time.
+pub struct Workless(Transcript);
+
+impl Workless {
+    /// A transcript of the batch protocol.
+    pub fn new() -> Self {
+        Self(Transcript::new(PROTOCOL))
+    }
+}
+
+impl Oracle for Workless {
+    fn absorb(&mut self, label: &str, data: &[u8]) {
+        self.0.absorb(label, data);
+    }
+    fn challenges(&mut self, label: &str, n: usize) -> Vec<K> {
+        self.0.challenges(label, n)
+    }
+    fn positions(&mut self, label: &str, n: usize, log_size: u32) -> Vec<usize> {
+        self.0.positions(label, n, log_size)
     }
     fn accepts(&self, _: &str, _: u32, _: u64) -> bool {
         true
