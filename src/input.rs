@@ -4,42 +4,114 @@
 //! prompt that the customer holds. Every file is written under a temporary name and renamed, so that an interrupted
 //! command leaves nothing that looks finished.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use zkmoe_commit::channel::Reject;
 use zkmoe_commit::codec::DecodeError;
 use zkmoe_prover::files::{Mode, open_regular, write_atomic, write_file};
 use zkmoe_prover::key::{Key, KeyError, Opening, last_name};
 use zkmoe_prover::model::Model;
 use zkmoe_prover::tokenizer::Tokenizer;
-use zkmoe_verifier::id::ModelId;
+use zkmoe_verifier::id::{MAX_ID, ModelId};
+use zkmoe_verifier::length::Length;
+use zkmoe_verifier::verify::VerifyError;
 
 use crate::failure::Failure;
 use crate::output::note;
 
-/// The largest file that is read as a whole; proofs have a few megabytes.
-const MAX_FILE: u64 = 1 << 28;
+/// The most bytes of a file for which there is no closer limit: texts, replies, configurations.
+const MAX_FILE: u64 = 1 << 24;
 
-/// Reads a file. Devices and pipes without end are refused, and files above any sensible size.
-pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+/// Opens a file and asks for its length. Devices and pipes without end are refused.
+fn open(path: &Path) -> Result<(File, u64), Failure> {
     let io = |error| Failure::file(path, error);
     // Asked before it is opened, since opening a pipe waits for its other end.
-    let about = fs::metadata(path).map_err(io)?;
-    if !about.is_file() {
+    if !fs::metadata(path).map_err(io)?.is_file() {
         return Err(Failure::file(path, "is not a regular file").advise("copy it to a file first"));
     }
-    if about.len() > MAX_FILE {
-        return Err(Failure::file(
-            path,
-            format_args!("has more than {MAX_FILE} bytes"),
-        ));
-    }
     let file = open_regular(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    Ok((file, length))
+}
+
+/// Reads a text, a reply or something as small.
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    read_at_most(path, MAX_FILE)
+}
+
+/// Reads a file of a kind that has at most this many bytes. A longer one is refused without being read.
+pub fn read_at_most(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
+    let (file, length) = open(path)?;
+    if length > most {
+        let reason = format!("has {length} bytes; a file of this kind has at most {most}");
+        return Err(Failure::file(path, reason));
+    }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(io)?;
+    file.take(most)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failure::file(path, error))?;
     Ok(bytes)
+}
+
+/// A proof of which the start was read. The start says how long the whole is, and a file of another length is not read.
+pub struct Proof {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    start: Vec<u8>,
+}
+
+impl Proof {
+    /// Opens a file and reads its first bytes, at most `start` of them.
+    pub fn open(path: &Path, start: usize) -> Result<Self, Failure> {
+        let (mut file, length) = open(path)?;
+        let mut bytes = Vec::new();
+        (&mut file)
+            .take(start as u64)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Failure::file(path, error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            length,
+            start: bytes,
+        })
+    }
+
+    /// The first bytes.
+    pub fn start(&self) -> &[u8] {
+        &self.start
+    }
+
+    /// How many bytes the file has.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Checks the length of the file against what its start says, and reads the rest.
+    pub fn read(
+        self,
+        length: impl FnOnce(&[u8]) -> Result<Length, VerifyError>,
+    ) -> Result<Result<Vec<u8>, VerifyError>, Failure> {
+        let checked = length(&self.start).and_then(|length| {
+            let checked = length.check(self.length);
+            Ok(checked.map_err(Reject::from)?)
+        });
+        if let Err(error) = checked {
+            return Ok(Err(error));
+        }
+        let mut bytes = self.start;
+        let left = self.length.saturating_sub(bytes.len() as u64);
+        bytes.reserve_exact(left as usize);
+        self.file
+            .take(left)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Failure::file(&self.path, error))?;
+        Ok(Ok(bytes))
+    }
 }
 
 /// Reads a text file.
@@ -137,7 +209,8 @@ pub fn undecodable(path: &Path, error: &DecodeError, advice: &str) -> Failure {
 /// Opens a model id.
 pub fn open_id(path: &Path) -> Result<ModelId, Failure> {
     let advice = "`zkmoe commit` writes model ids; take the file that the provider published";
-    ModelId::decode(&read(path)?).map_err(|error| undecodable(path, &error, advice))
+    let bytes = read_at_most(path, MAX_ID as u64)?;
+    ModelId::decode(&bytes).map_err(|error| undecodable(path, &error, advice))
 }
 
 /// Refuses a folder that cannot be made or written to. Nothing is made: a command that ends early leaves no folder.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use zkmoe_prover::infer::Ended as Reason;
+use zkmoe_prover::json;
 use zkmoe_prover::tokenizer::Tokenizer;
 
 use crate::failure::Failure;
@@ -96,8 +97,7 @@ impl Reply {
 
     /// Reads a reply from the bytes of its file; the error says which field is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let value: serde_json::Value =
-            serde_json::from_slice(bytes).map_err(|error| format!("is not a reply: {error}"))?;
+        let value = json::parse(bytes).map_err(|error| format!("is not a reply: {error}"))?;
         match value.get("version").and_then(serde_json::Value::as_u64) {
             Some(version) if version == u64::from(REPLY_VERSION) => {}
             Some(version) => {
@@ -227,6 +227,7 @@ mod tests {
         for (from, to, named) in [
             (r#""version":1"#, r#""version":2"#, "version"),
             (r#""version":1,"#, "", "version"),
+            (r#""version":1"#, r#""version":1,"version":1"#, "version"),
             ("greedy", "beam", "beam"),
             ("response_ids", "ids", "`ids`"),
             (r#""max_tokens":40"#, r#""max_tokens":-1"#, "-1"),

@@ -86,6 +86,14 @@ impl Source for Reader<'_> {
 /// proved once, and all work accepted.
 struct Rehearsal(Transcript);
 
+/// What a rehearsal counts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    values: usize,
+    products: usize,
+    bytes: u64,
+}
+
 impl Oracle for Rehearsal {
     fn absorb(&mut self, label: &str, data: &[u8]) {
         self.0.absorb(label, data);
@@ -255,6 +263,13 @@ pub struct VerifierChannel<'a> {
     transcript: Box<dyn Oracle + 'a>,
     proof: Box<dyn Source + 'a>,
     system: System,
+    /// In a rehearsal, what was counted so far.
+    counted: Option<Counts>,
+}
+
+/// A hidden value of a rehearsal: there is but one, so that sums of them stay short.
+fn anything() -> Hidden {
+    Hidden::variable(Variable::Pad(0), K::ONE)
 }
 
 fn one(oracle: &mut dyn Oracle, label: &str) -> K {
@@ -279,14 +294,24 @@ impl<'a> VerifierChannel<'a> {
             transcript: oracle,
             proof: messages,
             system: System::default(),
+            counted: None,
         }
     }
 
-    /// A channel on which the verifier's steps can be walked through, to learn how many hidden values and products they
-    /// have. Its messages are zeros, so a check in clear may fail.
+    /// A channel on which the verifier's steps can be walked through, to learn how many hidden values, products and bytes
+    /// they have. Its messages are zeros, so a check in clear may fail. Hidden values are not told apart and demands are
+    /// forgotten, so that it takes little time and no memory however many there are.
     pub fn rehearsal() -> Self {
         let oracle = Rehearsal(Transcript::new("rehearsal"));
-        Self::under(Box::new(oracle), &[], Box::new(Blank))
+        Self {
+            counted: Some(Counts::default()),
+            ..Self::under(Box::new(oracle), &[], Box::new(Blank))
+        }
+    }
+
+    /// Whether this is a rehearsal: then values that both sides know may be made up as well.
+    pub fn is_rehearsal(&self) -> bool {
+        self.counted.is_some()
     }
 
     fn receive<T>(
@@ -300,6 +325,9 @@ impl<'a> VerifierChannel<'a> {
             .checked_mul(size)
             .ok_or(DecodeError::Truncated(label))
             .and_then(|bytes| self.proof.message(label, bytes))?;
+        if let Some(counts) = &mut self.counted {
+            counts.bytes += bytes.len() as u64;
+        }
         self.transcript.absorb(label, &bytes);
         Ok(Reader::new(&bytes).many(n, size, label, item)?)
     }
@@ -311,6 +339,10 @@ impl<'a> VerifierChannel<'a> {
     /// Receives `n` hidden values.
     pub fn hidden(&mut self, label: &'static str, n: usize) -> Result<Vec<Hidden>, Reject> {
         let sent = self.clear(label, n)?;
+        if let Some(counts) = &mut self.counted {
+            counts.values += n;
+            return Ok(vec![anything(); n]);
+        }
         let first = self.system.pads;
         self.system.pads += n;
         let forms = sent.into_iter().zip(first..).map(|(sent, pad)| Affine {
@@ -324,6 +356,12 @@ impl<'a> VerifierChannel<'a> {
         match (a.known(), b.known()) {
             (Some(x), _) => b * x,
             (_, Some(x)) => a * x,
+            _ if self.is_rehearsal() => {
+                if let Some(counts) = &mut self.counted {
+                    counts.products += 1;
+                }
+                anything()
+            }
             _ => {
                 let n = self.system.products.len();
                 self.system.products.push([a, b]);
@@ -341,6 +379,7 @@ impl<'a> VerifierChannel<'a> {
         match value.known() {
             Some(x) if x == K::ZERO => Ok(()),
             Some(_) => Err(Reject::Check(check())),
+            None if self.is_rehearsal() => Ok(()),
             None => {
                 self.system.zeros.push((check(), value));
                 Ok(())
@@ -349,7 +388,14 @@ impl<'a> VerifierChannel<'a> {
     }
     /// How many hidden values and how many of their products there were so far.
     pub fn counts(&self) -> (usize, usize) {
-        (self.system.pads, self.system.products.len())
+        match &self.counted {
+            Some(counts) => (counts.values, counts.products),
+            None => (self.system.pads, self.system.products.len()),
+        }
+    }
+    /// How many bytes the messages of a rehearsal had so far; nothing on other channels.
+    pub fn counted_bytes(&self) -> u64 {
+        self.counted.map_or(0, |counts| counts.bytes)
     }
     /// Takes all demands on hidden values, which the caller has to see proved.
     pub fn take_system(&mut self) -> System {
@@ -389,6 +435,9 @@ impl<'a> VerifierChannel<'a> {
     /// Checks the work that [`ProverChannel::grind`] did.
     pub fn grind(&mut self, label: &'static str, bits: u32) -> Result<(), Reject> {
         let nonce = self.proof.message(label, 8)?.into_owned();
+        if let Some(counts) = &mut self.counted {
+            counts.bytes += 8;
+        }
         let accepted = Reader::new(&nonce)
             .u64(label)
             .map(|n| self.transcript.accepts(label, bits, n))?;
@@ -490,7 +539,12 @@ mod tests {
         let x = v.hidden("x", 3).unwrap();
         v.grind("work", 60).unwrap();
         v.product(x[0].clone(), x[2].clone());
+        v.product(x[0].clone(), Hidden::public(K::ONE));
+        v.digest("root").unwrap();
         assert_eq!(v.counts(), (3, 1));
+        assert_eq!(v.counted_bytes(), 3 * 16 + 8 + 32);
+        v.assert_zero(x[1].clone() + x[2].clone(), || "sum".into())
+            .unwrap();
         // Claims at equal points are merged, so a rehearsal must not make points equal that differ in a proof.
         let drawn = [v.challenges("a", 2), v.challenges("a", 2)].concat();
         assert!(

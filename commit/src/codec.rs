@@ -17,6 +17,26 @@ pub enum DecodeError {
     /// The named field holds a value that no writer produces.
     #[error("`{0}` holds a value that is not allowed")]
     Invalid(&'static str),
+    /// The named field holds a number above its limit.
+    #[error("`{field}` is {found}, at most {most} is allowed")]
+    Limit {
+        /// The field.
+        field: &'static str,
+        /// The number in the input.
+        found: u64,
+        /// The largest number that is allowed.
+        most: u64,
+    },
+    /// There are more or fewer bytes than the sizes in the headers ask for.
+    #[error("has {found} bytes, with the sizes that it states it has {least} to {most}")]
+    Length {
+        /// The bytes that there are.
+        found: u64,
+        /// The fewest that there can be.
+        least: u64,
+        /// The most that there can be.
+        most: u64,
+    },
     /// The file starts with another magic.
     #[error("this is not a {0} file")]
     Magic(&'static str),
@@ -30,6 +50,15 @@ pub enum DecodeError {
         /// The version that this program reads.
         expected: u32,
     },
+}
+
+/// Refuses a number above a limit.
+pub fn at_most(field: &'static str, found: usize, most: usize) -> Result<(), DecodeError> {
+    if found <= most {
+        return Ok(());
+    }
+    let (found, most) = (found as u64, most as u64);
+    Err(DecodeError::Limit { field, found, most })
 }
 
 /// Appends values to a byte vector.

@@ -40,33 +40,26 @@ struct Brick {
     log: u32,
 }
 
-/// The bricks of one tensor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where the bricks of one tensor start.
+#[derive(Debug, Clone)]
 struct Tensor {
     shape: Shape,
-    /// Axes without the group axis.
-    axes: usize,
-    bricks: Vec<Brick>,
-    /// The blocks of brick `i` are the `axes` entries from `i * axes`.
-    blocks: Vec<Block>,
+    /// Bricks, large ones counted once for each row that they fill.
+    bricks: usize,
+    /// The slot, counted over all rows, of the first brick of `2^log` cells, for each `log`. Those of one size lie behind
+    /// one another.
+    starts: Vec<usize>,
 }
 
-impl Tensor {
-    fn blocks(&self, brick: usize) -> &[Block] {
-        &self.blocks[brick * self.axes..(brick + 1) * self.axes]
-    }
-}
-
-/// The places of all tensors of one commitment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The places of all tensors of one commitment. Its size does not depend on the number of groups, bricks or rows.
+#[derive(Debug, Clone)]
 pub struct Layout {
     log_row: u32,
     rows: usize,
     tensors: Vec<Tensor>,
-    /// `(tensor, brick)` in the order of places.
-    placed: Vec<(usize, usize)>,
-    /// The bricks of row `r` are `placed[row_starts[r]..row_starts[r + 1]]`.
-    row_starts: Vec<usize>,
+    /// The bricks by rows, for who holds rows; made when it is first asked for.
+    #[cfg(feature = "prove")]
+    table: std::sync::OnceLock<prove::Table>,
 }
 
 /// A claim, as far as one layout is concerned.
@@ -95,37 +88,46 @@ pub struct Run {
     pub len: usize,
 }
 
-/// The binary blocks of an axis of size `n`, largest first.
-fn binary_blocks(n: usize) -> Vec<Block> {
-    let mut start = 0;
-    (0..usize::BITS)
-        .rev()
-        .filter(|bits| n >> bits & 1 == 1)
-        .map(|bits| {
-            let block = Block { start, bits };
-            start += 1 << bits;
-            block
-        })
-        .collect()
+/// The first binary block of what is left of an axis of size `n` from `start` on: the largest.
+fn block_from(start: usize, n: usize) -> Option<Block> {
+    let bits = n.checked_sub(start)?.checked_ilog2()?;
+    Some(Block { start, bits })
 }
 
-/// All products of one block of each axis, the last axis fastest; none if an axis is empty.
-fn products(sizes: &[usize]) -> Vec<Vec<Block>> {
-    let mut out = vec![Vec::with_capacity(sizes.len())];
-    for &n in sizes {
-        let blocks = binary_blocks(n);
-        out = out
-            .iter()
-            .flat_map(|head| {
-                blocks.iter().map(move |&block| {
-                    let mut brick = head.clone();
-                    brick.push(block);
-                    brick
-                })
-            })
-            .collect();
+/// Visits all products of one binary block of each axis, the last axis fastest; none if an axis is empty.
+fn each_product(sizes: &[usize], mut visit: impl FnMut(&[Block])) {
+    let Some(mut blocks) = sizes
+        .iter()
+        .map(|&n| block_from(0, n))
+        .collect::<Option<Vec<Block>>>()
+    else {
+        return;
+    };
+    loop {
+        visit(&blocks);
+        // The last axis that has a further block takes it, and those behind start again.
+        let further = blocks.iter().zip(sizes).rposition(|(block, &n)| {
+            let end = block.start + (1 << block.bits);
+            end < n
+        });
+        let Some(axis) = further else {
+            return;
+        };
+        for (a, (block, &n)) in blocks.iter_mut().zip(sizes).enumerate().skip(axis) {
+            let start = if a == axis {
+                block.start + (1 << block.bits)
+            } else {
+                0
+            };
+            // There is one: the axis is not empty, and goes on at `axis`.
+            *block = block_from(start, n).unwrap_or(*block);
+        }
     }
-    out
+}
+
+/// The base-two logarithm of the number of cells of a product of blocks.
+fn log_cells(blocks: &[Block]) -> u32 {
+    blocks.iter().map(|b| b.bits).sum()
 }
 
 /// Piece `piece` of a brick whose top `excess` index bits choose the piece.
@@ -146,62 +148,73 @@ fn cut(blocks: &[Block], excess: u32, piece: usize) -> impl Iterator<Item = Bloc
 impl Layout {
     /// Places tensors of the given shapes into rows of `2^log_row` slots.
     ///
-    /// The work and the memory are in proportion to the number of bricks and rows; the caller bounds the shapes.
+    /// The work is in proportion to the number of bricks; the caller bounds the shapes. The memory is in proportion to the
+    /// number of tensors.
     pub fn new(shapes: &[Shape], log_row: u32) -> Self {
-        let mut tensors: Vec<Tensor> = shapes
+        const LOGS: usize = usize::BITS as usize;
+        let counts: Vec<[usize; LOGS]> = shapes
             .iter()
-            .map(|shape| Tensor {
-                axes: shape.axes() - usize::from(shape.is_grouped()),
-                shape: shape.clone(),
-                bricks: Vec::new(),
-                blocks: Vec::new(),
+            .map(|shape| {
+                let mut counts = [0; LOGS];
+                shape.each_group(|_, sizes| {
+                    each_product(sizes, |blocks| counts[log_cells(blocks) as usize] += 1);
+                });
+                counts
             })
             .collect();
-        let mut bricks = Vec::new();
-        for (tensor, shape) in shapes.iter().enumerate() {
-            for (group, sizes) in shape.groups().iter().enumerate() {
-                for blocks in products(sizes) {
-                    let log: u32 = blocks.iter().map(|b| b.bits).sum();
-                    bricks.push((log, tensor, group, blocks));
-                }
+        let mut tensors: Vec<Tensor> = shapes
+            .iter()
+            .zip(&counts)
+            .map(|(shape, counts)| Tensor {
+                shape: shape.clone(),
+                bricks: (0..)
+                    .zip(counts)
+                    .map(|(log, &n)| n << u32::saturating_sub(log, log_row))
+                    .sum(),
+                starts: vec![0; LOGS],
+            })
+            .collect();
+        let mut offset = 0;
+        for log in (0..LOGS).rev() {
+            for (tensor, counts) in tensors.iter_mut().zip(&counts) {
+                tensor.starts[log] = offset;
+                offset += counts[log] << log;
             }
         }
-        bricks.sort_by_key(|brick| core::cmp::Reverse(brick.0));
-
-        let mut placed = Vec::with_capacity(bricks.len());
-        let mut row_starts = Vec::new();
-        let mut offset = 0usize;
-        for (log, tensor, group, blocks) in bricks {
-            let excess = log.saturating_sub(log_row);
-            for piece in 0..1usize << excess {
-                let log = log - excess;
-                let (row, slot) = (offset >> log_row, offset & ((1 << log_row) - 1));
-                while row_starts.len() <= row {
-                    row_starts.push(placed.len());
-                }
-                let place = &mut tensors[tensor];
-                placed.push((tensor, place.bricks.len()));
-                place.bricks.push(Brick {
-                    group,
-                    row,
-                    slot,
-                    log,
-                });
-                place.blocks.extend(cut(&blocks, excess, piece));
-                offset += 1 << log;
-            }
-        }
-        // Two rows at least: a leaf hides its symbols only while they have 128 bits of entropy, and a row's tail gives
-        // each symbol 64.
-        let rows = row_starts.len().max(2);
-        row_starts.resize(rows + 1, placed.len());
         Self {
             log_row,
-            rows,
+            // Two rows at least: a leaf hides its symbols only while they have 128 bits of entropy, and a row's tail gives
+            // each symbol 64.
+            rows: offset.div_ceil(1 << log_row).max(2),
             tensors,
-            placed,
-            row_starts,
+            #[cfg(feature = "prove")]
+            table: std::sync::OnceLock::new(),
         }
+    }
+
+    /// Visits the bricks of a tensor, group by group, each with its blocks.
+    fn each_brick(&self, tensor: &Tensor, mut visit: impl FnMut(Brick, &[Block])) {
+        let mut next = tensor.starts.clone();
+        let mut piece_blocks = Vec::new();
+        tensor.shape.each_group(|group, sizes| {
+            each_product(sizes, |blocks| {
+                let log = log_cells(blocks);
+                let excess = log.saturating_sub(self.log_row);
+                let offset = &mut next[log as usize];
+                for piece in 0..1usize << excess {
+                    piece_blocks.clear();
+                    piece_blocks.extend(cut(blocks, excess, piece));
+                    let brick = Brick {
+                        group,
+                        row: *offset >> self.log_row,
+                        slot: *offset & ((1 << self.log_row) - 1),
+                        log: log - excess,
+                    };
+                    *offset += 1 << brick.log;
+                    visit(brick, &piece_blocks);
+                }
+            });
+        });
     }
 
     /// Slots of a row are `2^log_row`.
@@ -227,16 +240,7 @@ impl Layout {
 
     /// Number of bricks of a tensor, large ones counted once for each row that they fill.
     pub fn bricks(&self, tensor: usize) -> usize {
-        self.tensors[tensor].bricks.len()
-    }
-
-    /// The factor that all cells of a brick share: the claim's coefficient and the weight of the group.
-    fn outer<'a>(&self, claim: &Functional<'a>, brick: &Brick) -> (K, &'a [AxisWeights]) {
-        let grouped = self.tensors[claim.tensor].shape.is_grouped();
-        match claim.weights.split_first() {
-            Some((group, inner)) if grouped => (claim.coefficient * group.at(brick.group), inner),
-            _ => (claim.coefficient, claim.weights),
-        }
+        self.tensors[tensor].bricks
     }
 
     /// Adds `coefficient * L_row(rho)` to `scalars[row]` for every row that holds cells of the claim's tensor; `rho` is
@@ -245,14 +249,21 @@ impl Layout {
         let Some(tensor) = self.tensors.get(claim.tensor) else {
             return;
         };
-        for (i, brick) in tensor.bricks.iter().enumerate() {
-            let (mut value, weights) = self.outer(claim, brick);
+        // Tables of parts are held while their claim is looked at and no longer.
+        let listed: Vec<_> = claim.weights.iter().map(AxisWeights::listed).collect();
+        let (group, inner) =
+            listed.split_at(usize::from(tensor.shape.is_grouped()).min(listed.len()));
+        self.each_brick(tensor, |brick, blocks| {
+            let mut value = claim.coefficient;
+            if let Some(weight) = group.first() {
+                value *= weight.at(brick.group);
+            }
             if value == K::ZERO {
-                continue;
+                return;
             }
             let (inside, above) = rho.split_at((brick.log as usize).min(rho.len()));
             let mut rest = inside;
-            for (block, weight) in tensor.blocks(i).iter().zip(weights).rev() {
+            for (block, weight) in blocks.iter().zip(inner).rev() {
                 let (point, next) = rest.split_at((block.bits as usize).min(rest.len()));
                 value *= block_extension(weight, *block, point);
                 rest = next;
@@ -264,43 +275,48 @@ impl Layout {
             if let Some(scalar) = scalars.get_mut(brick.row) {
                 *scalar += value;
             }
-        }
+        });
     }
 
     /// Marks every row that carries the claim: it holds a cell all of whose listed weights are nonzero. A zero in a
-    /// table says that the index takes no part (an expert that no token uses, another layer); a weight that is a product
-    /// over bits counts as nonzero whatever its value, so that the marks depend on nothing but what is public.
+    /// table says that the index takes no part (an expert that no token uses, another layer), and so does an index outside
+    /// of a part; a weight that is a product over bits counts as nonzero whatever its value, so that the marks depend on
+    /// nothing but what is public.
     pub fn carries(&self, claim: &Functional<'_>, rows: &mut [bool]) {
         let Some(tensor) = self.tensors.get(claim.tensor) else {
             return;
         };
         let grouped = usize::from(tensor.shape.is_grouped());
-        for (i, brick) in tensor.bricks.iter().enumerate() {
+        self.each_brick(tensor, |brick, blocks| {
             let group = Block {
                 start: brick.group,
                 bits: 0,
             };
             let takes_part = core::iter::once(&group)
                 .take(grouped)
-                .chain(tensor.blocks(i))
+                .chain(blocks)
                 .zip(claim.weights)
                 .all(|(block, weight)| match weight {
                     AxisWeights::Bits(_) => true,
                     AxisWeights::Table(_) => {
                         table_block(weight, *block).iter().any(|&w| w != K::ZERO)
                     }
+                    AxisWeights::Part { start, len, .. } => {
+                        let end = block.start + (1 << block.bits);
+                        *len > 0 && block.start < start + len && *start < end
+                    }
                 });
             if let (true, Some(row)) = (takes_part, rows.get_mut(brick.row)) {
                 *row = true;
             }
-        }
+        });
     }
 }
 
 /// The entries of a table inside a block.
 fn table_block(weight: &AxisWeights, block: Block) -> &[K] {
     match weight {
-        AxisWeights::Bits(_) => &[],
+        AxisWeights::Bits(_) | AxisWeights::Part { .. } => &[],
         AxisWeights::Table(table) => {
             let end = (block.start + (1 << block.bits)).min(table.len());
             table.get(block.start..end).unwrap_or(&[])
@@ -344,15 +360,92 @@ fn block_extension(weight: &AxisWeights, block: Block, point: &[K]) -> K {
             let eq = AxisWeights::eq(point).expand(table.len());
             table.iter().zip(eq).map(|(&t, e)| t * e).sum()
         }
+        AxisWeights::Part { .. } => block_extension(&weight.listed(), block, point),
     }
 }
 
 #[cfg(feature = "prove")]
 mod prove {
     use super::{
-        AdditiveGroup, AxisWeights, Block, F, Field, Functional, K, Layout, Run, above_block,
-        table_block,
+        AdditiveGroup, AxisWeights, Block, Brick, F, Field, Functional, K, Layout, Run, Tensor,
+        above_block, table_block,
     };
+
+    /// All bricks in the order of their places.
+    #[derive(Debug, Clone)]
+    pub(super) struct Table {
+        placed: Vec<Placed>,
+        /// The bricks of row `r` are `placed[row_starts[r]..row_starts[r + 1]]`.
+        row_starts: Vec<usize>,
+        /// The blocks of all bricks.
+        blocks: Vec<Block>,
+        /// For each tensor its groups.
+        groups: Vec<Vec<Group>>,
+    }
+
+    /// A brick, its tensor, and where its blocks start.
+    #[derive(Debug, Clone, Copy)]
+    struct Placed {
+        tensor: usize,
+        brick: Brick,
+        blocks: usize,
+    }
+
+    /// The sizes of a group and its first cell.
+    #[derive(Debug, Clone)]
+    struct Group {
+        cell: usize,
+        sizes: Vec<usize>,
+    }
+
+    impl Group {
+        fn all(tensor: &Tensor) -> Vec<Self> {
+            let mut groups = Vec::new();
+            let mut cell = 0;
+            tensor.shape.each_group(|_, sizes| {
+                let sizes = sizes.to_vec();
+                let cells: usize = sizes.iter().product();
+                groups.push(Self { cell, sizes });
+                cell += cells;
+            });
+            groups
+        }
+
+        /// The runs of cells of a brick in this group.
+        fn runs(&self, tensor: usize, brick: Brick, blocks: &[Block], visit: &mut impl FnMut(Run)) {
+            let Self { cell, sizes } = self;
+            // Axes from the last on that the brick covers whole belong to one run, with the axis before them.
+            let mut len = 1usize;
+            let mut outer = sizes.len();
+            while outer > 0 {
+                outer -= 1;
+                len <<= blocks[outer].bits;
+                if 1 << blocks[outer].bits != sizes[outer] {
+                    break;
+                }
+            }
+            let mut strides = vec![1; sizes.len()];
+            for a in (1..sizes.len()).rev() {
+                strides[a - 1] = strides[a] * sizes[a];
+            }
+            let inside = blocks.iter().zip(&strides).map(|(b, s)| b.start * s);
+            let first = cell + inside.sum::<usize>();
+            for n in 0..(1usize << brick.log) / len {
+                let (mut rest, mut at) = (n, first);
+                for a in (0..outer).rev() {
+                    at += (rest & ((1 << blocks[a].bits) - 1)) * strides[a];
+                    rest >>= blocks[a].bits;
+                }
+                visit(Run {
+                    tensor,
+                    cell: at,
+                    row: brick.row,
+                    slot: brick.slot + n * len,
+                    len,
+                });
+            }
+        }
+    }
 
     /// The weights inside a block.
     fn block_weights(weight: &AxisWeights, block: Block) -> Vec<K> {
@@ -374,6 +467,7 @@ mod prove {
                 out.resize(n, K::ZERO);
                 out
             }
+            AxisWeights::Part { .. } => block_weights(&weight.listed(), block),
         }
     }
 
@@ -385,55 +479,52 @@ mod prove {
     }
 
     impl Layout {
-        fn brick_runs(&self, tensor: usize, brick: usize, visit: &mut impl FnMut(Run)) {
-            let place = &self.tensors[tensor];
-            let b = place.bricks[brick];
-            let groups = place.shape.groups();
-            let sizes = &groups[b.group];
-            let mut cell: usize = groups[..b.group]
-                .iter()
-                .map(|s| s.iter().product::<usize>())
-                .sum();
-            // Axes from the last on that the brick covers whole belong to one run, with the axis before them.
-            let blocks = place.blocks(brick);
-            let mut len = 1usize;
-            let mut outer = sizes.len();
-            while outer > 0 {
-                outer -= 1;
-                len <<= blocks[outer].bits;
-                if 1 << blocks[outer].bits != sizes[outer] {
-                    break;
+        fn table(&self) -> &Table {
+            self.table.get_or_init(|| {
+                let (mut placed, mut all) = (Vec::new(), Vec::new());
+                for (tensor, place) in self.tensors.iter().enumerate() {
+                    self.each_brick(place, |brick, blocks| {
+                        placed.push(Placed {
+                            tensor,
+                            brick,
+                            blocks: all.len(),
+                        });
+                        all.extend_from_slice(blocks);
+                    });
                 }
-            }
-            let mut strides = vec![1; sizes.len()];
-            for a in (1..sizes.len()).rev() {
-                strides[a - 1] = strides[a] * sizes[a];
-            }
-            cell += blocks
-                .iter()
-                .zip(&strides)
-                .map(|(b, s)| b.start * s)
-                .sum::<usize>();
-            for n in 0..(1usize << b.log) / len {
-                let (mut rest, mut at) = (n, cell);
-                for a in (0..outer).rev() {
-                    at += (rest & ((1 << blocks[a].bits) - 1)) * strides[a];
-                    rest >>= blocks[a].bits;
+                placed.sort_unstable_by_key(|p| (p.brick.row, p.brick.slot));
+                let mut row_starts = vec![0; self.rows + 1];
+                for p in &placed {
+                    row_starts[p.brick.row + 1] += 1;
                 }
-                visit(Run {
-                    tensor,
-                    cell: at,
-                    row: b.row,
-                    slot: b.slot + n * len,
-                    len,
-                });
-            }
+                for row in 0..self.rows {
+                    row_starts[row + 1] += row_starts[row];
+                }
+                Table {
+                    placed,
+                    row_starts,
+                    blocks: all,
+                    groups: self.tensors.iter().map(Group::all).collect(),
+                }
+            })
+        }
+
+        /// The bricks of a row with their blocks, by ascending slot.
+        fn bricks_of_row(&self, row: usize) -> impl Iterator<Item = (usize, Brick, &[Block])> {
+            let table = self.table();
+            let placed = &table.placed[table.row_starts[row]..table.row_starts[row + 1]];
+            placed.iter().map(move |p| {
+                let axes = table.groups[p.tensor][p.brick.group].sizes.len();
+                let blocks = &table.blocks[p.blocks..p.blocks + axes];
+                (p.tensor, p.brick, blocks)
+            })
         }
 
         /// The runs of cells in a row, by ascending slot.
         pub fn row_runs(&self, row: usize, mut visit: impl FnMut(Run)) {
-            for &(tensor, brick) in &self.placed[self.row_starts[row]..self.row_starts[row + 1]] {
-                self.brick_runs(tensor, brick, &mut visit);
+            let groups = &self.table().groups;
+            for (tensor, brick, blocks) in self.bricks_of_row(row) {
+                groups[tensor][brick.group].runs(tensor, brick, blocks, &mut visit);
             }
         }
 
@@ -448,15 +539,16 @@ mod prove {
             convert: impl Fn(T) -> F,
             rows: &mut [Vec<F>],
         ) {
-            for brick in 0..self.tensors[tensor].bricks.len() {
-                self.brick_runs(tensor, brick, &mut |run| {
+            let groups = Group::all(&self.tensors[tensor]);
+            self.each_brick(&self.tensors[tensor], |brick, blocks| {
+                groups[brick.group].runs(tensor, brick, blocks, &mut |run| {
                     let from = &cells[run.cell..run.cell + run.len];
                     let to = &mut rows[run.row][run.slot..run.slot + run.len];
                     to.iter_mut()
                         .zip(from)
                         .for_each(|(to, &from)| *to = convert(from));
                 });
-            }
+            });
         }
 
         /// Rows of zeros, to be filled by [`Layout::scatter`].
@@ -467,27 +559,34 @@ mod prove {
         /// The functional of one row, slot by slot: the sum of the claims' weights times their coefficients.
         pub fn functional(&self, claims: &[Functional<'_>], row: usize) -> Vec<K> {
             let mut out = vec![K::ZERO; 1 << self.log_row];
-            for &(tensor, brick) in &self.placed[self.row_starts[row]..self.row_starts[row + 1]] {
-                let place = self.tensors[tensor].bricks[brick];
-                let slots = &mut out[place.slot..place.slot + (1 << place.log)];
+            for (tensor, brick, blocks) in self.bricks_of_row(row) {
+                let slots = &mut out[brick.slot..brick.slot + (1 << brick.log)];
                 for claim in claims.iter().filter(|claim| claim.tensor == tensor) {
-                    self.add_brick(claim, brick, slots);
+                    self.add_brick(claim, brick, blocks, slots);
                 }
             }
             out
         }
 
-        fn add_brick(&self, claim: &Functional<'_>, brick: usize, slots: &mut [K]) {
-            let tensor = &self.tensors[claim.tensor];
-            let (outer, weights) = self.outer(claim, &tensor.bricks[brick]);
+        fn add_brick(
+            &self,
+            claim: &Functional<'_>,
+            brick: Brick,
+            blocks: &[Block],
+            slots: &mut [K],
+        ) {
+            let grouped = usize::from(self.tensors[claim.tensor].shape.is_grouped());
+            let (group, weights) = claim.weights.split_at(grouped.min(claim.weights.len()));
+            let shared = group.iter().map(|weight| weight.at(brick.group));
+            let outer = claim.coefficient * shared.product::<K>();
             if outer == K::ZERO {
                 return;
             }
             // Two factors of about equal size, so that building them costs little beside their product.
-            let half = tensor.bricks[brick].log / 2;
+            let half = brick.log / 2;
             let (mut low, mut high) = (vec![K::ONE], vec![outer]);
             let mut low_bits = 0;
-            for (block, weight) in tensor.blocks(brick).iter().zip(weights).rev() {
+            for (block, weight) in blocks.iter().zip(weights).rev() {
                 let axis = block_weights(weight, *block);
                 if low_bits < half {
                     low = if low_bits == 0 {
@@ -531,8 +630,17 @@ pub(crate) mod tests {
             .map(|a| {
                 let n = shape.size(a);
                 let bits = crate::shape::index_bits(n) as usize;
-                let kind = word_of(t) % 4;
+                let kind = word_of(t) % 5;
                 match kind {
+                    2 => {
+                        // Any part, also one that leaves the axis or has no index.
+                        let start = word_of(t) % (n + 1);
+                        let len = word_of(t) % (n + 2);
+                        let bits = crate::shape::index_bits(len) as usize;
+                        let pairs = t.challenges("pairs", 2 * bits);
+                        let pairs = pairs.chunks(2).map(|c| [c[0], c[1]]).collect();
+                        AxisWeights::Part { start, len, pairs }
+                    }
                     0 => AxisWeights::Table(t.challenges("table", n)),
                     1 => {
                         let mut table = t.challenges("table", n);
@@ -662,6 +770,62 @@ pub(crate) mod tests {
             let mut shapes: Vec<Shape> = dense.iter().map(|s| Shape::dense(s)).collect();
             shapes.push(Shape::grouped(ragged.iter().map(|&(a, b)| vec![a, b, 3]).collect()));
             check(&shapes, log_row, seed);
+        }
+    }
+
+    /// Bricks as they are defined: listed, sorted by descending size, and placed one after the other.
+    #[test]
+    fn bricks_lie_where_sorting_puts_them() {
+        for log_row in [0, 3, 5, 20] {
+            let shapes = shapes();
+            let layout = Layout::new(&shapes, log_row);
+            let mut listed: Vec<(usize, usize, Vec<Block>)> = Vec::new();
+            for (tensor, shape) in shapes.iter().enumerate() {
+                shape.each_group(|group, sizes| {
+                    let mut bricks = vec![Vec::new()];
+                    for &n in sizes {
+                        let bits = (0..usize::BITS).rev().filter(|b| n >> b & 1 == 1);
+                        let blocks: Vec<Block> = bits
+                            .map(|bits| {
+                                let start = n >> bits >> 1 << bits << 1;
+                                Block { start, bits }
+                            })
+                            .collect();
+                        let longer = |head: &Vec<Block>| {
+                            let head = head.clone();
+                            let with = |&b: &Block| [&head[..], &[b]].concat();
+                            blocks.iter().map(with).collect::<Vec<_>>()
+                        };
+                        bricks = bricks.iter().flat_map(longer).collect();
+                    }
+                    listed.extend(bricks.into_iter().map(|blocks| (tensor, group, blocks)));
+                });
+            }
+            listed.sort_by_key(|(_, _, blocks)| core::cmp::Reverse(log_cells(blocks)));
+            let mut offset = 0;
+            let expected: Vec<Vec<(usize, usize, usize)>> = listed
+                .iter()
+                .map(|(tensor, group, blocks)| {
+                    let start = offset;
+                    offset += 1 << log_cells(blocks);
+                    (start..offset)
+                        .step_by(1 << log_cells(blocks).min(log_row))
+                        .map(|at| (*tensor, *group, at))
+                        .collect()
+                })
+                .collect();
+            let mut found = Vec::new();
+            for tensor in 0..layout.tensors() {
+                let before = found.len();
+                layout.each_brick(&layout.tensors[tensor], |brick, _| {
+                    found.push((tensor, brick.group, (brick.row << log_row) + brick.slot));
+                });
+                assert_eq!(found.len() - before, layout.bricks(tensor));
+            }
+            let mut expected = expected.concat();
+            expected.sort_unstable();
+            found.sort_unstable();
+            assert_eq!(found, expected, "rows of 2^{log_row}");
         }
     }
 

@@ -7,6 +7,7 @@ pub mod channel;
 pub mod codec;
 pub mod field;
 pub mod layout;
+pub mod length;
 pub mod ligero;
 pub mod merkle;
 pub mod opening;

@@ -64,6 +64,27 @@ pub fn sibling_count(log_size: u32, positions: &[usize]) -> usize {
     count
 }
 
+/// The fewest and the most digests that an opening of this many distinct positions can hold. There cannot be more positions
+/// than leaves.
+///
+/// A node above the leaves has two children, so an opening holds twice the known nodes above the leaves, less those that
+/// are known below the root. A level has the fewest known nodes if the positions are neighbours from an end of the leaves
+/// on, and the most if they are spread evenly; both are so on all levels at once.
+pub fn sibling_bounds(log_size: u32, positions: usize) -> (u64, u64) {
+    let positions = positions as u64;
+    if log_size == 0 || positions == 0 {
+        return (0, 0);
+    }
+    let inner = 1..log_size;
+    let fewest: u64 = inner
+        .clone()
+        .map(|level| positions.div_ceil(1 << (log_size - level)))
+        .sum();
+    let most: u64 = inner.map(|level| positions.min(1 << level)).sum();
+    let count = |known: u64| (2 + known).saturating_sub(positions);
+    (count(fewest), count(most))
+}
+
 /// How many digests an opening of this many distinct uniform positions holds on average.
 pub fn expected_siblings(log_size: u32, positions: usize) -> f64 {
     let size = f64::from(log_size).exp2();
@@ -240,6 +261,28 @@ mod tests {
             let tree = Tree::new(leaves(log_size));
             assert_eq!(tree.root(), slow_root(&leaves(log_size)));
             assert_eq!(tree.log_size(), log_size);
+        }
+    }
+
+    #[test]
+    fn numbers_of_digests_stay_within_bounds_that_are_reached() {
+        for log_size in 0..=4u32 {
+            let leaves = 1usize << log_size;
+            let mut found = vec![(usize::MAX, 0); leaves + 1];
+            for set in 0u32..1 << leaves {
+                let positions: Vec<usize> = (0..leaves).filter(|i| set >> i & 1 == 1).collect();
+                let count = sibling_count(log_size, &positions);
+                let (fewest, most) = &mut found[positions.len()];
+                (*fewest, *most) = ((*fewest).min(count), (*most).max(count));
+            }
+            for (positions, (fewest, most)) in found.into_iter().enumerate() {
+                let bounds = sibling_bounds(log_size, positions);
+                assert_eq!(
+                    bounds,
+                    (fewest as u64, most as u64),
+                    "{positions} of {leaves}"
+                );
+            }
         }
     }
 

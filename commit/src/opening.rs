@@ -41,9 +41,10 @@ mod tests;
 pub use prover::{ProverTree, prove, prove_combined};
 pub use verifier::{VerifierTree, verify};
 
-use crate::channel::powers;
+use crate::channel::{Reject, powers};
 use crate::field::{F, K, lift, root_of_unity};
 use crate::layout::{Functional, Layout};
+use crate::length::Length;
 use crate::merkle;
 use crate::params::Params;
 use crate::rows::SHIFT;
@@ -249,6 +250,22 @@ pub fn estimated_size(params: &Params, rows: &[usize]) -> usize {
     let whir = [&params.whir_data, &params.whir_tail].map(WhirParams::estimated_size);
     let sizes = [trees, 16 * hidden_values(params), parts];
     sizes.into_iter().chain(whir).fold(0, usize::saturating_add)
+}
+
+/// How many bytes an opening takes, for trees of `rows` rows each, mask rows included.
+pub fn length(params: &Params, rows: &[usize]) -> Result<Length, Reject> {
+    let queries = params.queries;
+    // Three nonces; both parts at z and at the positions, and the data part at rho.
+    let mut length = Length::exactly(3 * 8) + Length::elements(hidden_values(params));
+    length += Length::elements(2 + 2 * queries + 1);
+    for &rows in rows {
+        let symbols = (queries as u64).saturating_mul(rows as u64);
+        length += Length::exactly(symbols.saturating_mul(8));
+        length += Length::siblings(params.log_code, queries);
+    }
+    // The data part has a claim at rho, and both have claims at z and at the positions.
+    length += params.whir_data.length(queries + 2)?;
+    Ok(length + params.whir_tail.length(queries + 1)?)
 }
 
 /// The soundness error of an opening of `claims` claims of which `rows` rows carry one, WHIR included.

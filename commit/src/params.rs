@@ -18,6 +18,8 @@ pub const MAX_ROWS: usize = 1 << 20;
 pub const MAX_BATCHES: usize = 1 << 12;
 /// The most positions at which one proof opens all rows.
 pub const MAX_QUERIES: usize = 1 << 12;
+/// Bytes of encoded parameters.
+pub const PARAMS_BYTES: usize = 4 * (9 + 2 * 6);
 /// The most claims in one opening.
 pub const MAX_CLAIMS: usize = 1 << 16;
 /// Bits for each of about sixty terms, so that their sum stays within the policy.

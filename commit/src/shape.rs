@@ -12,6 +12,8 @@
 
 use crate::field::K;
 use ark_ff::{AdditiveGroup, Field};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The weight of each index along one axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,62 @@ pub enum AxisWeights {
     Bits(Vec<[K; 2]>),
     /// The weight of index 0, 1, ...; zero beyond.
     Table(Vec<K>),
+    /// The weights of a part of the axis, a product over the bits of the index inside the part; zero elsewhere.
+    Part {
+        /// The first index of the part.
+        start: usize,
+        /// How many indices it has.
+        len: usize,
+        /// As of [`AxisWeights::Bits`], for the index minus `start`.
+        pairs: Vec<[K; 2]>,
+    },
+}
+
+/// `prod_j pair_j[bit j of the index]`; zero beyond the bits.
+fn product_over_bits(pairs: &[[K; 2]], index: usize) -> K {
+    if index >> pairs.len() != 0 {
+        return K::ZERO;
+    }
+    let chosen = pairs.iter().enumerate();
+    chosen.map(|(j, pair)| pair[index >> j & 1]).product()
+}
+
+/// [`product_over_bits`] of all indices below the smallest power of two that is at least `n`, or as many as there are.
+fn products_over_bits(pairs: &[[K; 2]], n: usize) -> Vec<K> {
+    let mut out = vec![K::ONE];
+    for pair in pairs {
+        // The index's new highest bit selects the half.
+        let half = out.len();
+        if half >= n {
+            for x in &mut out {
+                *x *= pair[0];
+            }
+        } else {
+            out.extend_from_within(..);
+            let (low, high) = out.split_at_mut(half);
+            low.iter_mut().for_each(|x| *x *= pair[0]);
+            high.iter_mut().for_each(|x| *x *= pair[1]);
+        }
+    }
+    out
+}
+
+/// The sum of [`product_over_bits`] over all indices below `n`.
+fn sum_over_bits(pairs: &[[K; 2]], n: usize) -> K {
+    if n >> pairs.len() != 0 {
+        return pairs.iter().map(|p| p[0] + p[1]).product();
+    }
+    // From the lowest bit up: `below` sums the low parts that are less than the low part of n.
+    let (mut below, mut all) = (K::ZERO, K::ONE);
+    for (j, pair) in pairs.iter().enumerate() {
+        below = if n >> j & 1 == 1 {
+            pair[0] * all + pair[1] * below
+        } else {
+            pair[0] * below
+        };
+        all *= pair[0] + pair[1];
+    }
+    below
 }
 
 impl AxisWeights {
@@ -46,62 +104,47 @@ impl AxisWeights {
     /// The weight of one index; zero beyond the axis.
     pub fn at(&self, index: usize) -> K {
         match self {
-            Self::Bits(pairs) if index >> pairs.len() != 0 => K::ZERO,
-            Self::Bits(pairs) => pairs
-                .iter()
-                .enumerate()
-                .map(|(j, pair)| pair[index >> j & 1])
-                .product(),
+            Self::Bits(pairs) => product_over_bits(pairs, index),
             Self::Table(table) => table.get(index).copied().unwrap_or(K::ZERO),
+            Self::Part { start, len, pairs } => match index.checked_sub(*start) {
+                Some(inside) if inside < *len => product_over_bits(pairs, inside),
+                _ => K::ZERO,
+            },
         }
     }
 
     /// The weights of indices `0..n`; zeros where `n` exceeds the axis.
     pub fn expand(&self, n: usize) -> Vec<K> {
         let mut out = match self {
-            Self::Bits(pairs) => {
-                let mut out = vec![K::ONE];
-                for pair in pairs {
-                    // The index's new highest bit selects the half.
-                    let half = out.len();
-                    if half >= n {
-                        for x in &mut out {
-                            *x *= pair[0];
-                        }
-                    } else {
-                        out.extend_from_within(..);
-                        let (low, high) = out.split_at_mut(half);
-                        low.iter_mut().for_each(|x| *x *= pair[0]);
-                        high.iter_mut().for_each(|x| *x *= pair[1]);
-                    }
-                }
+            Self::Bits(pairs) => products_over_bits(pairs, n),
+            Self::Table(table) => table.clone(),
+            Self::Part { start, len, pairs } => {
+                let mut out = vec![K::ZERO; (*start).min(n)];
+                let mut inside = products_over_bits(pairs, (*len).min(n - out.len()));
+                inside.truncate(*len);
+                out.append(&mut inside);
                 out
             }
-            Self::Table(table) => table.clone(),
         };
         out.resize(n, K::ZERO);
         out
+    }
+
+    /// The same weights, those of a part listed one by one.
+    pub fn listed(&self) -> Cow<'_, Self> {
+        match self {
+            Self::Part { start, len, .. } => Cow::Owned(Self::Table(self.expand(start + len))),
+            _ => Cow::Borrowed(self),
+        }
     }
 
     /// `sum_{index < n} w(index)`.
     pub fn prefix_sum(&self, n: usize) -> K {
         match self {
             Self::Table(table) => table.iter().take(n).sum(),
-            Self::Bits(pairs) => {
-                if n >> pairs.len() != 0 {
-                    return pairs.iter().map(|p| p[0] + p[1]).product();
-                }
-                // From the lowest bit up: `below` sums the low parts that are less than the low part of n.
-                let (mut below, mut all) = (K::ZERO, K::ONE);
-                for (j, pair) in pairs.iter().enumerate() {
-                    below = if n >> j & 1 == 1 {
-                        pair[0] * all + pair[1] * below
-                    } else {
-                        pair[0] * below
-                    };
-                    all *= pair[0] + pair[1];
-                }
-                below
+            Self::Bits(pairs) => sum_over_bits(pairs, n),
+            Self::Part { start, len, pairs } => {
+                sum_over_bits(pairs, n.saturating_sub(*start).min(*len))
             }
         }
     }
@@ -126,6 +169,7 @@ impl AxisWeights {
                 let eq = Self::eq(point).expand(table.len());
                 table.iter().zip(eq).map(|(&t, e)| t * e).sum()
             }
+            Self::Part { .. } => self.listed().extension(point),
         }
     }
 }
@@ -179,12 +223,66 @@ pub const fn index_bits(n: usize) -> u32 {
     n.next_power_of_two().trailing_zeros()
 }
 
-/// The index set of a tensor.
+/// Sizes of an axis that differ from group to group. Shapes share them, so that many shapes over many groups are small.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ragged {
+    sizes: Arc<[usize]>,
+    largest: usize,
+}
+
+impl Ragged {
+    /// The sizes in all groups.
+    pub fn new(sizes: Vec<usize>) -> Self {
+        Self {
+            largest: sizes.iter().copied().max().unwrap_or(0),
+            sizes: sizes.into(),
+        }
+    }
+
+    /// The largest size.
+    pub fn largest(&self) -> usize {
+        self.largest
+    }
+
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.sizes.len()
+    }
+}
+
+/// The size of an axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AxisSize {
+    /// The same in each group.
+    Same(usize),
+    /// One for each group.
+    Each(Ragged),
+}
+
+impl AxisSize {
+    fn largest(&self) -> usize {
+        match self {
+            Self::Same(n) => *n,
+            Self::Each(ragged) => ragged.largest,
+        }
+    }
+
+    fn of(&self, group: usize) -> usize {
+        match self {
+            Self::Same(n) => *n,
+            Self::Each(ragged) => ragged.sizes.get(group).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// The index set of a tensor. It takes no more memory for many groups than for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
     grouped: bool,
-    /// Sizes of the axes that are not the group axis, for each group; one entry where there is no group axis.
-    sizes: Vec<Vec<usize>>,
+    /// Entries of the group axis; one where there is none.
+    groups: usize,
+    /// Sizes of the axes that are not the group axis.
+    axes: Vec<AxisSize>,
 }
 
 impl Shape {
@@ -192,7 +290,8 @@ impl Shape {
     pub fn dense(sizes: &[usize]) -> Self {
         Self {
             grouped: false,
-            sizes: vec![sizes.to_vec()],
+            groups: 1,
+            axes: sizes.iter().map(|&n| AxisSize::Same(n)).collect(),
         }
     }
 
@@ -205,9 +304,23 @@ impl Shape {
             sizes.windows(2).all(|w| w[0].len() == w[1].len()),
             "groups have the same axes"
         );
+        let axes = (0..sizes.first().map_or(0, Vec::len)).map(|axis| {
+            let sizes: Vec<usize> = sizes.iter().map(|group| group[axis]).collect();
+            AxisSize::Each(Ragged::new(sizes))
+        });
         Self {
             grouped: true,
-            sizes,
+            groups: sizes.len(),
+            axes: axes.collect(),
+        }
+    }
+
+    /// A group axis of so many entries, followed by these axes. In a group for which an axis lists no size it is empty.
+    pub fn by_axis(groups: usize, axes: Vec<AxisSize>) -> Self {
+        Self {
+            grouped: true,
+            groups,
+            axes,
         }
     }
 
@@ -216,21 +329,45 @@ impl Shape {
         self.grouped
     }
 
-    /// For each group the sizes of the axes after the group axis; one entry where there is none.
-    pub fn groups(&self) -> &[Vec<usize>] {
-        &self.sizes
+    /// For each group the sizes of the axes after the group axis; one entry where there is none. The list is made for the
+    /// caller: [`Shape::each_group`] goes through the groups without one.
+    pub fn groups(&self) -> Vec<Vec<usize>> {
+        let mut all = Vec::new();
+        self.each_group(|_, sizes| all.push(sizes.to_vec()));
+        all
+    }
+
+    /// Visits all groups, each with the sizes of the axes after the group axis; one group where there is no such axis.
+    pub fn each_group(&self, mut visit: impl FnMut(usize, &[usize])) {
+        let mut sizes = vec![0; self.axes.len()];
+        for group in 0..self.groups {
+            for (size, axis) in sizes.iter_mut().zip(&self.axes) {
+                *size = axis.of(group);
+            }
+            visit(group, &sizes);
+        }
+    }
+
+    /// Entries of the group axis; one where there is none.
+    pub fn group_count(&self) -> usize {
+        self.groups
+    }
+
+    /// The sizes of the axes after the group axis in one group.
+    pub fn group(&self, group: usize) -> Vec<usize> {
+        self.axes.iter().map(|axis| axis.of(group)).collect()
     }
 
     /// Number of axes, the group axis included.
     pub fn axes(&self) -> usize {
-        self.sizes.first().map_or(0, Vec::len) + usize::from(self.grouped)
+        self.axes.len() + usize::from(self.grouped)
     }
 
     /// The size of an axis, the largest of all groups.
     pub fn size(&self, axis: usize) -> usize {
         match axis.checked_sub(usize::from(self.grouped)) {
-            None => self.sizes.len(),
-            Some(inner) => self.sizes.iter().map(|s| s[inner]).max().unwrap_or(0),
+            None => self.groups,
+            Some(inner) => self.axes[inner].largest(),
         }
     }
 
@@ -241,7 +378,9 @@ impl Shape {
 
     /// Number of cells.
     pub fn len(&self) -> usize {
-        self.sizes.iter().map(|s| s.iter().product::<usize>()).sum()
+        let mut cells = 0;
+        self.each_group(|_, sizes| cells += sizes.iter().product::<usize>());
+        cells
     }
 
     /// Whether there are no cells.
@@ -252,19 +391,13 @@ impl Shape {
     /// The functional `weights` applied to the tensor of ones: the extension of the index set's indicator.
     pub fn indicator(&self, weights: &[AxisWeights]) -> K {
         let (group, inner) = weights.split_at(usize::from(self.grouped));
-        self.sizes
-            .iter()
-            .enumerate()
-            .map(|(g, sizes)| {
-                let outer = group.first().map_or(K::ONE, |w| w.at(g));
-                outer
-                    * sizes
-                        .iter()
-                        .zip(inner)
-                        .map(|(&n, w)| w.prefix_sum(n))
-                        .product::<K>()
-            })
-            .sum()
+        let mut total = K::ZERO;
+        self.each_group(|g, sizes| {
+            let outer = group.first().map_or(K::ONE, |w| w.at(g));
+            let sums = sizes.iter().zip(inner).map(|(&n, w)| w.prefix_sum(n));
+            total += outer * sums.product::<K>();
+        });
+        total
     }
 
     /// The functional `weights` applied to `cells`, in the slowest and most obvious way.
@@ -272,7 +405,7 @@ impl Shape {
         let mut cells = cells.into_iter();
         let (group, inner) = weights.split_at(usize::from(self.grouped));
         let mut total = K::ZERO;
-        for (g, sizes) in self.sizes.iter().enumerate() {
+        self.each_group(|g, sizes| {
             let outer = group.first().map_or(K::ONE, |w| w.at(g));
             for flat in 0..sizes.iter().product() {
                 let (mut rest, mut weight) = (flat, outer);
@@ -282,7 +415,7 @@ impl Shape {
                 }
                 total += weight * cells.next().unwrap_or(K::ZERO);
             }
-        }
+        });
         total
     }
 }
@@ -301,6 +434,51 @@ mod tests {
         )
     }
 
+    /// The smallest product over bits that covers a part.
+    fn part(t: &mut Transcript, start: usize, len: usize) -> AxisWeights {
+        match bits(t, index_bits(len) as usize) {
+            AxisWeights::Bits(pairs) => AxisWeights::Part { start, len, pairs },
+            other => other,
+        }
+    }
+
+    #[test]
+    fn the_weights_of_a_part_are_zero_outside() {
+        let mut t = Transcript::new("test");
+        let AxisWeights::Part { start, len, pairs } = part(&mut t, 5, 6) else {
+            panic!("a part")
+        };
+        let inside = AxisWeights::Bits(pairs.clone());
+        let part = AxisWeights::Part { start, len, pairs };
+        let expected: Vec<K> = (0..20)
+            .map(|i| {
+                if (5..11).contains(&i) {
+                    inside.at(i - 5)
+                } else {
+                    K::ZERO
+                }
+            })
+            .collect();
+        assert_eq!(part.expand(20), expected);
+        assert_eq!(*part.listed(), AxisWeights::Table(expected[..11].to_vec()));
+        assert_eq!(part.expand(7), expected[..7]);
+        assert_eq!(part.expand(3), [K::ZERO; 3]);
+    }
+
+    #[test]
+    fn ragged_shapes_know_their_groups_however_they_were_made() {
+        let lengths = Ragged::new(vec![5, 1, 6]);
+        let by_axis = Shape::by_axis(3, vec![AxisSize::Same(2), AxisSize::Each(lengths)]);
+        let listed = Shape::grouped(vec![vec![2, 5], vec![2, 1], vec![2, 6]]);
+        assert_eq!(by_axis.groups(), listed.groups());
+        for shape in [by_axis, listed] {
+            assert_eq!((shape.axes(), shape.len()), (3, 24));
+            assert_eq!([0, 1, 2].map(|axis| shape.size(axis)), [3, 2, 6]);
+        }
+        let none = Shape::grouped(Vec::new());
+        assert_eq!((none.axes(), none.size(0), none.len()), (1, 0, 0));
+    }
+
     #[test]
     fn expansion_prefix_sums_and_extension_agree_with_single_weights() {
         let mut t = Transcript::new("test");
@@ -308,6 +486,9 @@ mod tests {
             (bits(&mut t, 4), 20),
             (AxisWeights::Table(t.challenges("w", 11)), 20),
             (bits(&mut t, 0), 3),
+            (part(&mut t, 3, 7), 14),
+            (part(&mut t, 5, 8), 16),
+            (part(&mut t, 0, 1), 2),
         ] {
             for n in 0..=n_max {
                 let each: Vec<K> = (0..n).map(|i| w.at(i)).collect();

@@ -6,6 +6,7 @@ pub mod files;
 pub mod gkr;
 pub mod import;
 pub mod infer;
+pub mod json;
 pub mod key;
 pub mod map;
 pub mod model;

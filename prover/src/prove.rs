@@ -8,7 +8,6 @@ use zkmoe_commit::channel::{Oracle, ProverChannel};
 use zkmoe_commit::codec::Writer;
 use zkmoe_commit::field::{F, K, from_i64};
 use zkmoe_commit::layout::Layout;
-use zkmoe_commit::ligero;
 use zkmoe_commit::opening::{self, Claim, ProverTree, TreeKind};
 use zkmoe_commit::params::Params;
 use zkmoe_commit::rows::{RowCode, RowSource, Rows, mask_row};
@@ -20,7 +19,7 @@ use zkmoe_verifier::olmoe;
 use zkmoe_verifier::relation::{BatchShape, Dims, Fill, Relation, Round};
 use zkmoe_verifier::slip::Slip;
 use zkmoe_verifier::verify::{
-    PROTOCOL, argue, check_size, draw_first, draw_points, hidden_counts, parameters,
+    PROTOCOL, argue, batch_length, draw_first, draw_points, hidden_counts, parameters,
 };
 
 use crate::commitment::{ModelRows, committed_values, model_layout};
@@ -118,11 +117,7 @@ impl Hook for NoHook {}
 pub fn check_shape(id: &ModelId, shape: &BatchShape) -> Result<(), ProveError> {
     let header = BatchHeader::of_sizes(&id.header, shape.clone())
         .map_err(|error| ProveError::TooLarge(error.to_string()))?;
-    let dims = Dims::new(id.header.sizes.clone(), header.shape.clone());
-    check_size(id, &olmoe::relation(&id.header), &dims)
-        .and_then(|()| hidden_counts(id, &header))
-        .and_then(|(values, products)| ligero::Shape::choose(values, products))
-        .map_err(|error| ProveError::TooLarge(error.to_string()))?;
+    batch_length(id, &header).map_err(|error| ProveError::TooLarge(error.to_string()))?;
     Ok(())
 }
 

@@ -9,8 +9,12 @@
 //! settings that no trainer writes, and chains of replacements grow a text without bound. So only the components that byte-level BPE
 //! models use are let in, see [`Tokenizer::from_json`].
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use tokenizers::Tokenizer as Inner;
+
+use crate::json;
 
 /// Why text or ids could not be converted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +71,58 @@ fn check_components(json: &Value) -> Result<(), TokenizerError> {
     Ok(())
 }
 
+/// Demands that every token has an id, and every id one token in the vocabulary and one of the added tokens. The crate would
+/// keep one of several without a word, and two programs may keep two. An added token with the id of another token of the
+/// vocabulary takes its place; published files have such.
+fn check_ids(json: &Value) -> Result<(), TokenizerError> {
+    let fault = |reason: String| Err(TokenizerError::File(reason));
+    let Some(vocab) = json["model"]["vocab"].as_object() else {
+        return fault("`model.vocab` is no object of tokens with their ids".into());
+    };
+    let Some(added) = json["added_tokens"]
+        .as_array()
+        .map(Vec::as_slice)
+        .or_else(|| {
+            let absent = json["added_tokens"].is_null();
+            absent.then_some(&[][..])
+        })
+    else {
+        return fault("`added_tokens` is no list".into());
+    };
+    let of_vocab = vocab.iter().map(|(token, id)| (token.as_str(), id));
+    let of_added = added.iter().map(|token| {
+        let content = token["content"].as_str().unwrap_or_default();
+        (content, &token["id"])
+    });
+    check_unique("model.vocab", of_vocab)?;
+    check_unique("added_tokens", of_added)
+}
+
+/// Demands that the ids of these tokens are different numbers.
+fn check_unique<'a>(
+    field: &str,
+    tokens: impl Iterator<Item = (&'a str, &'a Value)>,
+) -> Result<(), TokenizerError> {
+    let show = |token: &str| token.chars().take(80).collect::<String>();
+    let mut known: HashMap<u32, &str> = HashMap::new();
+    for (token, id) in tokens {
+        let Some(number) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
+            return Err(TokenizerError::File(format!(
+                "`{field}`: the id of {:?} is {id}, no number of 32 bits",
+                show(token)
+            )));
+        };
+        if let Some(other) = known.insert(number, token) {
+            return Err(TokenizerError::File(format!(
+                "`{field}`: the id {number} belongs to two tokens, {:?} and {:?}",
+                show(other),
+                show(token)
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// A tokenizer read from the bytes of `tokenizer.json`.
 #[derive(Debug, Clone)]
 pub struct Tokenizer(Inner);
@@ -76,9 +132,10 @@ impl Tokenizer {
     /// post-processor is left out, since it only adds special tokens and moves offsets.
     pub fn from_json(bytes: &[u8]) -> Result<Self, TokenizerError> {
         let file = |error: tokenizers::Error| TokenizerError::File(error.to_string());
-        let mut json: Value = serde_json::from_slice(bytes)
-            .map_err(|error| TokenizerError::File(error.to_string()))?;
+        let mut json =
+            json::parse(bytes).map_err(|error| TokenizerError::File(error.to_string()))?;
         check_components(&json)?;
+        check_ids(&json)?;
         json["post_processor"] = Value::Null;
         let mut inner = Inner::from_bytes(json.to_string()).map_err(file)?;
         inner.with_truncation(None).map_err(file)?;
@@ -274,6 +331,32 @@ mod tests {
             odd.encode("a b").unwrap(),
             with(&|_| ()).unwrap().encode("a b").unwrap()
         );
+        let ids: [(&str, &Change); 6] = [
+            ("two tokens, \"!\" and \"\\\"\"", &|j| {
+                let id = j["model"]["vocab"]["!"].clone();
+                j["model"]["vocab"]["\""] = id;
+            }),
+            ("is -1, no number", &|j| {
+                j["model"]["vocab"]["!"] = (-1).into()
+            }),
+            ("no number of 32 bits", &|j| {
+                j["model"]["vocab"]["!"] = (1u64 << 32).into();
+            }),
+            ("`added_tokens`: the id 0 belongs to two tokens", &|j| {
+                let added = j["added_tokens"][0].clone();
+                j["added_tokens"] = vec![added.clone(), added].into();
+            }),
+            ("`added_tokens` is no list", &|j| {
+                j["added_tokens"] = 7.into()
+            }),
+            ("`model.vocab` is no object", &|j| {
+                j["model"]["vocab"] = Value::Null
+            }),
+        ];
+        for (text, change) in ids {
+            let error = with(change).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
         for no_object in ["[]", "1", "{}", "null"] {
             assert!(Tokenizer::from_json(no_object.as_bytes()).is_err());
         }

@@ -14,6 +14,9 @@ use crate::output::{self, Progress, Table};
 ///
 /// The integer model is the model that is served and proved. The report says how much of their range its values used
 /// on the calibration text, and how close it is to the float model on text that calibration has not seen.
+///
+/// A checkpoint may come from anybody: its files have to hold exactly the tensors that config.json asks for, in the folder
+/// itself. Links are followed within it, and from a folder of the Hugging Face cache to the blobs of that cache.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -142,11 +145,12 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     .map_err(|error| {
         // Some errors name a file of the checkpoint without its folder.
         let (message, folder) = (error.to_string(), args.checkpoint.display().to_string());
-        if message.contains(&folder) {
+        let failure = if message.contains(&folder) {
             Failure::new(message)
         } else {
             Failure::file(&args.checkpoint, message)
-        }
+        };
+        failure.advise(error.advice())
     })?;
     progress.stage("write the model", 0, 1);
     model.save(&args.out).map_err(Failure::new)?;

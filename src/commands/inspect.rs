@@ -9,16 +9,16 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 use zkmoe_commit::codec::Reader;
-use zkmoe_prover::files::open_regular;
 use zkmoe_prover::import::config::Config;
 use zkmoe_prover::key::{KEY_MAGIC, KeyState, LAST_MAGIC, Ledger, Opening, read_last};
 use zkmoe_prover::model::{MODEL_MAGIC, Model};
-use zkmoe_verifier::batch::{PROOF_MAGIC, read_proof_header};
-use zkmoe_verifier::certificate::{CERTIFICATE_MAGIC, read_certificate_header};
+use zkmoe_verifier::batch::{MAX_START, PROOF_MAGIC, read_proof_header};
+use zkmoe_verifier::certificate::{self, CERTIFICATE_MAGIC, read_certificate_header};
 use zkmoe_verifier::header::{Header, Sizes};
-use zkmoe_verifier::id::{ID_MAGIC, ModelId};
-use zkmoe_verifier::rotation::{ROTATION_MAGIC, read_rotation_header};
-use zkmoe_verifier::slip::{SLIP_MAGIC, Slip};
+use zkmoe_verifier::id::ID_MAGIC;
+use zkmoe_verifier::rotation::{self, ROTATION_MAGIC, read_rotation_header};
+use zkmoe_verifier::slip::{MAX_SLIP, SLIP_MAGIC, Slip};
+use zkmoe_verifier::verify::batch_length;
 
 use crate::failure::{Failure, Outcome};
 use crate::input;
@@ -169,10 +169,8 @@ fn model(path: &Path) -> Result<Found, Failure> {
     })
 }
 
-fn id(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
-    let id = ModelId::decode(bytes).map_err(|error| {
-        input::undecodable(path, &error, "take the file that the provider published")
-    })?;
+fn id(path: &Path) -> Result<Found, Failure> {
+    let id = input::open_id(path)?;
     let params = &id.params;
     let facts = Facts::default()
         .add("model id", output::hex(&id.digest()))
@@ -241,15 +239,17 @@ fn last(path: &Path) -> Result<Found, Failure> {
     })
 }
 
-fn proof(args: &Args, bytes: &[u8]) -> Result<Found, Failure> {
+fn proof(args: &Args) -> Result<Found, Failure> {
     let advice = "take the batch.proof that came with the slip";
-    let undecodable = |error| input::undecodable(&args.file, &error, advice);
-    let mut facts = Facts::default().add("bytes", bytes.len());
+    let file = input::Proof::open(&args.file, MAX_START)?;
+    let (start, bytes) = (file.start(), file.length());
+    let mut facts = Facts::default().add("bytes", bytes);
     let mut list = Vec::new();
     if let Some(path) = &args.id {
         let id = input::open_id(path)?;
+        let undecodable = |error| input::undecodable(&args.file, &error, advice);
         let (named, header) =
-            read_proof_header(&mut Reader::new(bytes), &id.header).map_err(undecodable)?;
+            read_proof_header(&mut Reader::new(start), &id.header).map_err(undecodable)?;
         if named != id.digest() {
             let reason = format!(
                 "is about model {}, not about {}",
@@ -260,11 +260,14 @@ fn proof(args: &Args, bytes: &[u8]) -> Result<Found, Failure> {
                 Failure::file(&args.file, reason).advise("name the id of that model with --id")
             );
         }
+        let refused = |error| Failure::file(&args.file, error).advise(advice);
+        let length = batch_length(&id, &header).map_err(refused)?;
+        length.check(bytes).map_err(undecodable)?;
         facts = facts.add("model id", output::hex(&named));
-        list = learned(&id, &header, bytes.len());
+        list = learned(&id, &header, bytes as usize);
     } else {
         // Magic, version, model id; what follows needs the sizes of the model.
-        let named = bytes
+        let named = start
             .get(12..44)
             .ok_or_else(|| Failure::file(&args.file, "ends inside `model id`").advise(advice))?;
         facts = facts
@@ -279,14 +282,15 @@ fn proof(args: &Args, bytes: &[u8]) -> Result<Found, Failure> {
     })
 }
 
-fn certificate(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
-    let named = read_certificate_header(&mut Reader::new(bytes)).map_err(|error| {
+fn certificate(path: &Path) -> Result<Found, Failure> {
+    let file = input::Proof::open(path, certificate::START)?;
+    let named = read_certificate_header(&mut Reader::new(file.start())).map_err(|error| {
         let advice = "take the certificate that the provider published with the id";
         input::undecodable(path, &error, advice)
     })?;
     let facts = Facts::default()
         .add("model id", output::hex(&named))
-        .add("bytes", bytes.len());
+        .add("bytes", file.length());
     Ok(Found {
         kind: "certificate of a model (.cert)",
         facts,
@@ -295,15 +299,16 @@ fn certificate(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
     })
 }
 
-fn rotation(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
-    let [from, to] = read_rotation_header(&mut Reader::new(bytes)).map_err(|error| {
+fn rotation(path: &Path) -> Result<Found, Failure> {
+    let file = input::Proof::open(path, rotation::START)?;
+    let [from, to] = read_rotation_header(&mut Reader::new(file.start())).map_err(|error| {
         let advice = "take the proof that the provider published with the new id";
         input::undecodable(path, &error, advice)
     })?;
     let facts = Facts::default()
         .add("old model id", output::hex(&from))
         .add("new model id", output::hex(&to))
-        .add("bytes", bytes.len());
+        .add("bytes", file.length());
     Ok(Found {
         kind: "proof of a rotation (.proof)",
         facts,
@@ -342,8 +347,8 @@ fn verdict(path: &Path, bytes: &[u8], state: &StateArgs) -> Result<Found, Failur
     })
 }
 
-fn slip(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
-    let slip = Slip::decode(bytes)
+fn slip(path: &Path) -> Result<Found, Failure> {
+    let slip = Slip::decode(&input::read_at_most(path, MAX_SLIP as u64)?)
         .map_err(|error| input::undecodable(path, &error, "ask the provider for the slip again"))?;
     let facts = Facts::default()
         .add("model id", output::hex(&slip.model))
@@ -407,23 +412,19 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let path = args.file.as_path();
     let found = if path.is_dir() {
         checkpoint(path)?
-    } else if starts_with(path, MODEL_MAGIC)? {
-        // Mapped, not read: it may be larger than memory.
-        model(path)?
-    } else if starts_with(path, KEY_MAGIC)? {
-        key(path)?
-    } else if starts_with(path, LAST_MAGIC)? {
-        last(path)?
     } else {
-        let bytes = input::read(path)?;
-        match bytes.first_chunk::<8>() {
-            Some(magic) if *magic == ID_MAGIC => id(path, &bytes)?,
-            Some(magic) if *magic == PROOF_MAGIC => proof(args, &bytes)?,
-            Some(magic) if *magic == CERTIFICATE_MAGIC => certificate(path, &bytes)?,
-            Some(magic) if *magic == ROTATION_MAGIC => rotation(path, &bytes)?,
-            Some(magic) if *magic == VERDICT_MAGIC => verdict(path, &bytes, &args.state)?,
-            Some(magic) if *magic == SLIP_MAGIC => slip(path, &bytes)?,
-            _ => reply(path, &bytes)?,
+        // No more is read than the kind of file has.
+        match input::Proof::open(path, 8)?.start().first_chunk::<8>() {
+            Some(&MODEL_MAGIC) => model(path)?,
+            Some(&KEY_MAGIC) => key(path)?,
+            Some(&LAST_MAGIC) => last(path)?,
+            Some(&ID_MAGIC) => id(path)?,
+            Some(&PROOF_MAGIC) => proof(args)?,
+            Some(&CERTIFICATE_MAGIC) => certificate(path)?,
+            Some(&ROTATION_MAGIC) => rotation(path)?,
+            Some(&VERDICT_MAGIC) => verdict(path, &input::read(path)?, &args.state)?,
+            Some(&SLIP_MAGIC) => slip(path)?,
+            _ => reply(path, &input::read(path)?)?,
         }
     };
     Ok(Report {
@@ -433,15 +434,6 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         learned: found.learned,
         tells: found.tells,
     })
-}
-
-fn starts_with(path: &Path, magic: [u8; 8]) -> Result<bool, Failure> {
-    use std::io::Read;
-    let mut start = Vec::new();
-    open_regular(path)
-        .and_then(|file| file.take(8).read_to_end(&mut start))
-        .map_err(|error| Failure::file(path, error))?;
-    Ok(start == magic)
 }
 
 /// Prints what the file is.

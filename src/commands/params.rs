@@ -13,10 +13,8 @@ use zkmoe_verifier::batch::{BatchHeader, MAX_REQUESTS};
 use zkmoe_verifier::forecast::Forecast;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::limits::{Extent, MAX_CELLS};
-use zkmoe_verifier::olmoe;
-use zkmoe_verifier::relation::Dims;
 use zkmoe_verifier::soundness::{check, total_bits};
-use zkmoe_verifier::verify::check_size;
+use zkmoe_verifier::verify::batch_length;
 
 use super::commit::default_batches;
 use super::prove::SizeArgs;
@@ -340,9 +338,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let batch = expected_batch(args, &id)?;
     let forecast = Forecast::new(&id, &batch)
         .map_err(|error| Failure::new(error).advise("take fewer --replies or --tokens"))?;
-    let dims = Dims::new(id.header.sizes.clone(), batch.shape.clone());
-    let refused = check_size(&id, &olmoe::relation(&id.header), &dims)
-        .and_then(|()| check(&forecast.soundness))
+    let refused = batch_length(&id, &batch)
+        .and_then(|_| check(&forecast.soundness))
         .err();
     let [weights, first, second] = forecast.cells;
     let [model_rows, first_rows, second_rows] = forecast.rows;
@@ -388,6 +385,7 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zkmoe_verifier::relation::Dims;
 
     #[test]
     fn a_weak_code_is_below_the_policy() {

@@ -14,7 +14,7 @@ use zkmoe_prover::key::{Key, KeyError, Opening};
 use zkmoe_prover::prove::{Hook, ProveError, prove};
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_prover::trace::{LOAD_MULTIPLE, Loads, Padding, TraceError};
-use zkmoe_verifier::batch::read_proof_header;
+use zkmoe_verifier::batch::{MAX_START, read_proof_header};
 use zkmoe_verifier::id::ModelId;
 
 use crate::estimate::{Estimate, Lengths, estimate};
@@ -349,7 +349,8 @@ fn open_key(args: &Args, id: &ModelId) -> Result<Key, Failure> {
             .advise("take the two files that one `zkmoe commit` wrote"));
     }
     if let Some(path) = &args.last_proof {
-        let (named, header) = read_proof_header(&mut Reader::new(&input::read(path)?), &id.header)
+        let last = input::Proof::open(path, MAX_START)?;
+        let (named, header) = read_proof_header(&mut Reader::new(last.start()), &id.header)
             .map_err(|error| input::undecodable(path, &error, "name a batch.proof"))?;
         if named != key.id() {
             return Err(Failure::file(path, "is a proof under another id")

@@ -11,10 +11,11 @@ use std::time::Instant;
 use serde::Serialize;
 use zkmoe_commit::soundness::Term;
 use zkmoe_prover::tokenizer::Tokenizer;
+use zkmoe_verifier::batch::MAX_START;
 use zkmoe_verifier::id::ModelId;
-use zkmoe_verifier::slip::Slip;
+use zkmoe_verifier::slip::{MAX_SLIP, Slip};
 use zkmoe_verifier::soundness::total_bits;
-use zkmoe_verifier::verify::{Ended, VerifyError, check_slip, verify_batch};
+use zkmoe_verifier::verify::{Ended, VerifyError, check_slip, file_length, verify_batch};
 
 use super::verify_model;
 use crate::failure::{Failure, Outcome};
@@ -231,7 +232,6 @@ struct Case<'a> {
     id: ModelId,
     tokenizer: Tokenizer,
     slip: Slip,
-    proof: Vec<u8>,
     prompt_ids: Vec<u32>,
     response: String,
 }
@@ -315,11 +315,15 @@ fn check_weights(case: &Case<'_>, digest: &[u8; 32]) -> Result<Weights, Stop> {
     })
 }
 
-fn decide(case: &Case<'_>, start: Instant) -> Result<Accepted, Stop> {
+fn decide(case: &Case<'_>, proof: input::Proof, start: Instant) -> Result<Accepted, Stop> {
     let digest = case.id.digest();
     check_texts(case, &digest).map_err(Stop::Rejected)?;
     let weights = check_weights(case, &digest)?;
-    let batch = verify_batch(&case.id, &case.proof).map_err(|error| match error {
+    let batch = proof
+        .read(|start| file_length(&case.id, start))
+        .map_err(Stop::Unusable)?
+        .and_then(|proof| verify_batch(&case.id, &proof));
+    let batch = batch.map_err(|error| match error {
         VerifyError::Rejected(reject) => Stop::Rejected(reject.to_string()),
         VerifyError::Unusable(error) => Stop::Unusable(input::undecodable(
             &case.args.proof,
@@ -362,8 +366,9 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
         .text()?
         .ok_or_else(|| Failure::new("no prompt was given").advise("add --prompt"))?;
     let response = args.response.text()?;
-    let proof = input::read(&args.proof)?;
-    let slip = Slip::decode(&input::read(&args.slip)?).map_err(|error| {
+    let proof = input::Proof::open(&args.proof, MAX_START)?;
+    let slip = input::read_at_most(&args.slip, MAX_SLIP as u64)?;
+    let slip = Slip::decode(&slip).map_err(|error| {
         input::undecodable(
             &args.slip,
             &error,
@@ -381,11 +386,10 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
         id,
         tokenizer,
         slip,
-        proof,
         prompt_ids,
         response,
     };
-    match decide(&case, start) {
+    match decide(&case, proof, start) {
         Ok(accepted) => Ok(Verdict::Accepted(accepted)),
         Err(Stop::Unusable(failure)) => Err(failure),
         Err(Stop::Rejected(check)) => Ok(Verdict::Rejected {

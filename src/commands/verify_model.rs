@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use zkmoe_commit::soundness::Term;
-use zkmoe_verifier::certificate::{certificate_digest, verify_certificate};
+use zkmoe_verifier::certificate::{START, certificate_digest, file_length, verify_certificate};
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::soundness::total_bits;
 use zkmoe_verifier::verify::VerifyError;
@@ -110,10 +110,13 @@ pub(super) fn check(
     id: &ModelId,
     path: &Path,
 ) -> Result<Result<(Certified, Vec<Term>), String>, Failure> {
-    let bytes = input::read(path)?;
-    match verify_certificate(id, &bytes) {
-        Ok(terms) => {
-            let digest = certificate_digest(&bytes);
+    let certificate = input::Proof::open(path, START)?.read(|start| file_length(id, start))?;
+    let checked = certificate.and_then(|bytes| {
+        let terms = verify_certificate(id, &bytes)?;
+        Ok((terms, certificate_digest(&bytes)))
+    });
+    match checked {
+        Ok((terms, digest)) => {
             let certified = Certified::new(How::Certificate { digest }, total_bits(&terms));
             Ok(Ok((certified, terms)))
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 use zkmoe_commit::soundness::Term;
 use zkmoe_verifier::id::ModelId;
-use zkmoe_verifier::rotation::verify_rotation;
+use zkmoe_verifier::rotation::{START, file_length, verify_rotation};
 use zkmoe_verifier::soundness::total_bits;
 use zkmoe_verifier::verify::VerifyError;
 
@@ -124,11 +124,14 @@ impl fmt::Display for Verdict {
 /// Reads both ids and the proof, and decides.
 pub fn perform(args: &Args) -> Result<Verdict, Failure> {
     let state = args.state.locate()?;
-    let proof = input::read(&args.proof)?;
+    let proof = input::Proof::open(&args.proof, START)?;
     let (old, new) = (input::open_id(&args.from)?, input::open_id(&args.to)?);
     let start = Instant::now();
     let [from, to] = [&old, &new].map(|id| output::hex(&id.digest()));
-    match verify_rotation(&old, &new, &proof) {
+    let checked = proof
+        .read(|start| file_length(&old, &new, start))?
+        .and_then(|proof| verify_rotation(&old, &new, &proof));
+    match checked {
         Ok(rotation) => {
             let terms = if args.verbose {
                 &rotation.soundness[..]

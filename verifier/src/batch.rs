@@ -7,10 +7,11 @@
 //! nothing from them, because the cells cover the evaluation and the salt the hash. The hash has to come first: a
 //! provider who knew the point could choose cells that fit any text.
 
-use crate::header::Header;
+use crate::gadgets::router::EXPERT_BITS;
+use crate::header::{Header, MAX_LAYERS};
 use crate::relation::{BatchShape, Dims, Label};
 use ark_ff::{AdditiveGroup, Field};
-use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
+use zkmoe_commit::codec::{DecodeError, Reader, Writer, at_most, read_magic, write_magic};
 use zkmoe_commit::field::{F, K, ext, from_i64, lift, scale};
 use zkmoe_commit::shape::AxisWeights;
 
@@ -22,6 +23,8 @@ pub const PROOF_VERSION: u32 = 2;
 pub const MAX_REQUESTS: usize = 1 << 12;
 /// The most positions in a batch.
 pub const MAX_POSITIONS: usize = 1 << 20;
+/// The most experts of all layers that a header can have.
+const MAX_EXPERTS: usize = MAX_LAYERS << EXPERT_BITS;
 
 /// The most rows that a header may state for one expert, or for decoded tokens, of a batch with `positions` positions.
 /// No expert serves a position twice, and none is decoded twice; what is above that is room for rounding up.
@@ -54,6 +57,12 @@ impl BatchHeader {
         Self::decode(&mut Reader::new(&w.bytes), header)
     }
 
+    /// How many bytes a proof file with this header has before its messages.
+    pub fn start_length(&self) -> usize {
+        let Self { shape, blocks, .. } = self;
+        12 + 32 + 4 + 36 * blocks.len() + 4 + 12 * shape.blocks.len() + 4 + 64
+    }
+
     /// Appends the header.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(self.shape.lengths.len() as u32);
@@ -75,27 +84,20 @@ impl BatchHeader {
     pub fn decode(r: &mut Reader<'_>, header: &Header) -> Result<Self, DecodeError> {
         let sizes = &header.sizes;
         let requests = r.u32("number of requests")? as usize;
-        if requests == 0 || requests > MAX_REQUESTS {
-            return Err(DecodeError::Invalid("number of requests"));
-        }
+        between("number of requests", requests, MAX_REQUESTS)?;
         let mut lengths = Vec::new();
         let mut blocks = Vec::new();
         for _ in 0..requests {
             let length = r.u32("length of a request")? as usize;
-            if length == 0 || length > sizes.max_position_embeddings {
-                return Err(DecodeError::Invalid("length of a request"));
-            }
+            between("length of a request", length, sizes.max_position_embeddings)?;
             lengths.push(length);
             blocks.push(r.digest("hash of a request")?);
         }
         let positions: usize = lengths.iter().sum();
-        if positions > MAX_POSITIONS {
-            return Err(DecodeError::Invalid("length of all requests"));
-        }
+        at_most("length of all requests", positions, MAX_POSITIONS)?;
         let active = r.u32("number of active experts")? as usize;
-        if active == 0 || active > sizes.num_hidden_layers * sizes.num_experts {
-            return Err(DecodeError::Invalid("number of active experts"));
-        }
+        let all_experts = sizes.num_hidden_layers * sizes.num_experts;
+        between("number of active experts", active, all_experts)?;
         let mut experts: Vec<(usize, usize, usize)> = Vec::new();
         for _ in 0..active {
             let block = (
@@ -110,15 +112,11 @@ impl BatchHeader {
             if !ascends || block.0 >= sizes.num_hidden_layers || block.1 >= sizes.num_experts {
                 return Err(DecodeError::Invalid("active experts"));
             }
-            if block.2 == 0 || block.2 > row_limit(positions) {
-                return Err(DecodeError::Invalid("load of an active expert"));
-            }
+            between("load of an active expert", block.2, row_limit(positions))?;
             experts.push(block);
         }
         let decoded = r.u32("decoded rows")? as usize;
-        if decoded == 0 || decoded > row_limit(positions) {
-            return Err(DecodeError::Invalid("decoded rows"));
-        }
+        between("decoded rows", decoded, row_limit(positions))?;
         let link = [
             r.digest("chain value before this proof")?,
             r.digest("chain value of this proof")?,
@@ -137,6 +135,18 @@ impl BatchHeader {
         })
     }
 }
+
+/// Refuses zero, and more than a limit.
+fn between(field: &'static str, found: usize, most: usize) -> Result<(), DecodeError> {
+    if found == 0 {
+        return Err(DecodeError::Invalid(field));
+    }
+    at_most(field, found, most)
+}
+
+/// The most bytes that the start of a proof file has, up to its messages: all of it can be read before anything is known
+/// about the rest.
+pub const MAX_START: usize = 12 + 32 + 4 + MAX_REQUESTS * 36 + 4 + MAX_EXPERTS * 12 + 4 + 64;
 
 /// The start of a proof file; the messages of the argument follow.
 pub fn write_proof_header(w: &mut Writer, id: &[u8; 32], header: &BatchHeader) {

@@ -27,7 +27,8 @@ use crate::engine::{Challenges, Publics, TensorClaim, VerifierParty, run};
 use crate::gkr::{self, Columns, Fraction};
 use crate::header::Header;
 use crate::id::{ModelId, tree_of};
-use crate::limits::Extent;
+use crate::length::{self, Length};
+use crate::limits::{self, Extent};
 use crate::olmoe;
 use crate::relation::{Builder, Dims, Fill, Label, Relation, Tag};
 use crate::verify::VerifyError;
@@ -55,8 +56,8 @@ pub const WEIGHT_BITS: u32 = 24;
 const CHUNK_CELLS: usize = 1 << 22;
 /// About how many chunks a large model has: more of them take less memory and make a longer certificate.
 const CHUNKS: usize = 128;
-/// The most indices, counted from the first of their axis on, of all parts together. A weight is held for each.
-const MAX_PART_INDICES: usize = 1 << 22;
+/// The most indices, counted from the first of their axis on, of all parts together. A prover holds a weight for each.
+const MAX_PART_INDICES: u64 = 1 << 22;
 
 /// Cells of a weight tensor: all whose first indices are `prefix` and whose next index is one of `len` from `start` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,11 +93,10 @@ impl Plan {
         (extent * 2).check(&id.params, "the model")?;
         let shared = (extent.cells as usize).div_ceil(CHUNKS).next_power_of_two();
         let plan = Self::with_chunks(&id.header, shared.max(CHUNK_CELLS));
-        // Until the opening each claim about a part keeps weights from the first index of its axis on.
+        // The weights of a claim about a part are listed from the first index of its axis on.
         let parts = plan.chunks.iter().flatten().map(|p| p.start + p.len);
-        if parts.sum::<usize>() > MAX_PART_INDICES {
-            return Err(Reject::check("limits: the model is too large"));
-        }
+        let indices = parts.sum::<usize>() as u64;
+        limits::within("the model", indices, MAX_PART_INDICES, "indices of parts")?;
         Ok(plan)
     }
 
@@ -183,12 +183,15 @@ impl Plan {
             part.prefix.iter().map(|&i| AxisWeights::unit(i)).collect();
         let mut weights = weights.into_iter();
         if let Some(own) = weights.next() {
-            wide.push(if part.len == self.dims.size(axis) {
-                own
-            } else {
-                let mut table = vec![K::ZERO; part.start];
-                table.extend(own.expand(part.len));
-                AxisWeights::Table(table)
+            let (start, len) = (part.start, part.len);
+            wide.push(match own {
+                own if len == self.dims.size(axis) => own,
+                AxisWeights::Bits(pairs) => AxisWeights::Part { start, len, pairs },
+                own => {
+                    let mut table = vec![K::ZERO; start];
+                    table.extend(own.expand(len));
+                    AxisWeights::Table(table)
+                }
             });
         }
         wide.extend(weights);
@@ -274,6 +277,9 @@ fn parts(tensor: WeightId, sizes: &[usize], room: usize) -> Vec<Part> {
     parts
 }
 
+/// Bytes of a certificate before its messages.
+pub const START: usize = 12 + 32;
+
 /// Starts a certificate: what comes before its messages.
 pub fn write_certificate_header(w: &mut Writer, id: &[u8; 32]) {
     write_magic(w, &CERTIFICATE_MAGIC, CERTIFICATE_VERSION);
@@ -292,19 +298,51 @@ pub fn certificate_digest(certificate: &[u8]) -> [u8; 32] {
 }
 
 /// Checks a certificate against a model id; gives the soundness error, term by term.
+///
+/// A file that cannot have as many bytes as the sizes of the model ask for, or more, is rejected before anything of these
+/// sizes is allocated.
 pub fn verify_certificate(id: &ModelId, certificate: &[u8]) -> Result<Vec<Term>, VerifyError> {
     let mut r = Reader::new(certificate);
-    let named = read_certificate_header(&mut r).map_err(VerifyError::Unusable)?;
     let digest = id.digest();
-    if named != digest {
-        return Err(Reject::check("model id: the certificate is about another model").into());
-    }
+    let (plan, length) = begin(&mut r, id, &digest)?;
+    let found = certificate.len() as u64;
+    length.check(found).map_err(Reject::from)?;
     let messages = r
         .raw(r.remaining(), "certificate")
         .map_err(VerifyError::Unusable)?;
-    let plan = Plan::new(id)?;
     let channel = VerifierChannel::new(PROTOCOL, &digest, messages);
     Ok(verify_messages(id, &plan, channel)?)
+}
+
+/// Reads the start of a certificate.
+fn begin(
+    r: &mut Reader<'_>,
+    id: &ModelId,
+    digest: &[u8; 32],
+) -> Result<(Plan, Length), VerifyError> {
+    let named = read_certificate_header(r).map_err(VerifyError::Unusable)?;
+    if named != *digest {
+        return Err(Reject::check("model id: the certificate is about another model").into());
+    }
+    let plan = Plan::new(id)?;
+    let length = certificate_length(id, &plan)?;
+    Ok((plan, length))
+}
+
+/// How long a certificate is that starts with these bytes, the first [`START`] of a file. Errors are those of
+/// [`verify_certificate`].
+pub fn file_length(id: &ModelId, start: &[u8]) -> Result<Length, VerifyError> {
+    let (_, length) = begin(&mut Reader::new(start), id, &id.digest())?;
+    Ok(length)
+}
+
+/// How long a certificate of this model is.
+pub fn certificate_length(id: &ModelId, plan: &Plan) -> Result<Length, Reject> {
+    let mut channel = VerifierChannel::rehearsal();
+    reduce(id, plan, &mut channel)?;
+    let [weights, digits] = plan.layouts(&id.params).map(|layout| layout.rows());
+    let rows = [weights, digits + TreeKind::Round1.mask_rows()];
+    length::of_file(START, &channel, &id.params, &rows)
 }
 
 /// Checks the messages behind the header of a certificate. The channel has absorbed the digest of the id; what is

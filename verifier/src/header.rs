@@ -3,7 +3,7 @@
 //! The header is hashed into the model id, so two models that differ in one shift have different ids.
 
 use crate::gadgets::router::EXPERT_BITS;
-use zkmoe_commit::codec::{DecodeError, Reader, Writer};
+use zkmoe_commit::codec::{DecodeError, Reader, Writer, at_most};
 
 /// How fine the input of the exponential table is: one unit is `2^-EXP_FRACTION_BITS`.
 pub const EXP_FRACTION_BITS: u32 = 10;
@@ -121,6 +121,14 @@ pub struct Header {
 
 /// Largest value that any size of a header may have.
 const MAX_SIZE: usize = 1 << 24;
+/// The most layers.
+pub const MAX_LAYERS: usize = 1 << 8;
+/// The most positions for which there are tables.
+pub const MAX_CONTEXT: usize = 1 << 12;
+/// The widest head.
+pub const MAX_HEAD_DIM: usize = 1 << 9;
+/// The most bytes of a header.
+pub const MAX_HEADER: usize = 262_368 + 4 * MAX_CONTEXT * (MAX_HEAD_DIM / 2);
 
 impl Sizes {
     fn fields(&self) -> [usize; 10] {
@@ -144,26 +152,34 @@ impl Sizes {
         if self.fields().contains(&0) {
             return invalid("sizes");
         }
-        if self.vocab_size < 2 || self.vocab_size > 1 << 20 {
+        if self.vocab_size < 2 {
             return invalid("vocab_size");
         }
-        if self.hidden_size > 1 << 14 || self.intermediate_size > 1 << 16 {
-            return invalid("hidden_size");
-        }
-        if !self.head_dim.is_multiple_of(2) || self.head_dim > 1 << 9 {
+        if !self.head_dim.is_multiple_of(2) {
             return invalid("head_dim");
         }
-        if self.num_experts > 1 << EXPERT_BITS || self.num_experts_per_tok > self.num_experts {
-            return invalid("num_experts");
-        }
-        if self.num_hidden_layers > 1 << 8 {
-            return invalid("num_hidden_layers");
-        }
-        if self.max_position_embeddings > 1 << 12 {
-            return invalid("max_position_embeddings");
-        }
-        if self.num_key_value_heads * self.query_group > 1 << 10 {
-            return invalid("num_key_value_heads");
+        // Each is far below the largest number of any machine, their product need not be.
+        let heads = self.num_key_value_heads.saturating_mul(self.query_group);
+        for (field, found, most) in [
+            ("vocab_size", self.vocab_size, 1 << 20),
+            ("hidden_size", self.hidden_size, 1 << 14),
+            ("intermediate_size", self.intermediate_size, 1 << 16),
+            ("head_dim", self.head_dim, MAX_HEAD_DIM),
+            ("num_experts", self.num_experts, 1 << EXPERT_BITS),
+            (
+                "num_experts_per_tok",
+                self.num_experts_per_tok,
+                self.num_experts,
+            ),
+            ("num_hidden_layers", self.num_hidden_layers, MAX_LAYERS),
+            (
+                "max_position_embeddings",
+                self.max_position_embeddings,
+                MAX_CONTEXT,
+            ),
+            ("num_key_value_heads times query_group", heads, 1 << 10),
+        ] {
+            at_most(field, found, most)?;
         }
         Ok(())
     }
@@ -239,8 +255,7 @@ impl Header {
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut size = |field| match r.u32(field)? as usize {
             0 => Err(DecodeError::Invalid(field)),
-            x if x > MAX_SIZE => Err(DecodeError::Invalid(field)),
-            x => Ok(x),
+            x => at_most(field, x, MAX_SIZE).map(|()| x),
         };
         let sizes = Sizes {
             vocab_size: size("vocab_size")?,
@@ -254,6 +269,8 @@ impl Header {
             num_experts_per_tok: size("num_experts_per_tok")?,
             max_position_embeddings: size("max_position_embeddings")?,
         };
+        // Before anything is computed from them.
+        sizes.check()?;
         let mut norm = || {
             Ok((
                 r.u64("norm factor")?,

@@ -3,12 +3,12 @@
 //! The id is a hash of the header, of the parameters of the code, and of the root over all weight rows. Commitments
 //! are randomized, so one model has as many ids as it has been committed to.
 
-use crate::header::Header;
+use crate::header::{Header, MAX_HEADER};
 use crate::olmoe;
 use crate::relation::{Dims, Relation, Round};
-use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
+use zkmoe_commit::codec::{DecodeError, Reader, Writer, at_most, read_magic, write_magic};
 use zkmoe_commit::layout::Layout;
-use zkmoe_commit::params::Params;
+use zkmoe_commit::params::{PARAMS_BYTES, Params};
 
 /// The first bytes of a `model.id` file.
 pub const ID_MAGIC: [u8; 8] = *b"ZKMOEID\0";
@@ -16,6 +16,8 @@ pub const ID_MAGIC: [u8; 8] = *b"ZKMOEID\0";
 pub const ID_VERSION: u32 = 1;
 /// The largest tokenizer that a `model.id` file may hold, in bytes.
 pub const MAX_TOKENIZER: usize = 1 << 26;
+/// The most bytes of a `model.id` file.
+pub const MAX_ID: usize = 12 + MAX_HEADER + PARAMS_BYTES + 32 + 4 + MAX_TOKENIZER;
 
 /// Everything public about a committed model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,9 +62,7 @@ impl ModelId {
         let params = Params::decode(&mut r)?;
         let root = r.digest("root")?;
         let n = r.u32("tokenizer length")? as usize;
-        if n > MAX_TOKENIZER {
-            return Err(DecodeError::Invalid("tokenizer length"));
-        }
+        at_most("tokenizer length", n, MAX_TOKENIZER)?;
         let tokenizer = r.raw(n, "tokenizer")?.to_vec();
         r.finish()?;
         if *blake3::hash(&tokenizer).as_bytes() != header.tokenizer_hash {

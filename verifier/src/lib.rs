@@ -8,6 +8,7 @@ pub mod gadgets;
 pub mod gkr;
 pub mod header;
 pub mod id;
+pub mod length;
 pub mod limits;
 pub mod olmoe;
 pub mod relation;

@@ -3,6 +3,7 @@
 use core::iter::Sum;
 use core::ops::{AddAssign, Mul};
 use zkmoe_commit::channel::Reject;
+use zkmoe_commit::length::Length;
 use zkmoe_commit::params::{MAX_ROWS, Params};
 use zkmoe_commit::shape::Shape;
 
@@ -12,8 +13,10 @@ use crate::relation::{Dims, Relation, Round};
 
 /// The most cells of all tensors, and of all lookups of a proof.
 pub const MAX_CELLS: u64 = 1 << 36;
-/// The most aligned bricks that tensors are cut into; a verifier holds some three hundred bytes for each.
+/// The most aligned bricks that tensors are cut into; a verifier goes through all of them for each claim.
 pub const MAX_BRICKS: u64 = 1 << 20;
+/// The most bytes of a proof, a certificate or a rotation.
+pub const MAX_PROOF_BYTES: u64 = 1 << 28;
 
 /// How large some shapes are together. Counts stop at their largest value instead of wrapping.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,7 +31,7 @@ impl Extent {
     /// Of a tensor of this shape.
     pub fn of(shape: &Shape) -> Self {
         let mut extent = Self::default();
-        for sizes in shape.groups() {
+        shape.each_group(|_, sizes| {
             let product = |of: fn(u64) -> u64| {
                 sizes
                     .iter()
@@ -37,7 +40,7 @@ impl Extent {
             extent.cells = extent.cells.saturating_add(product(|size| size));
             let bricks = product(|size| u64::from(size.count_ones()));
             extent.bricks = extent.bricks.saturating_add(bricks);
-        }
+        });
         extent
     }
 
@@ -65,16 +68,31 @@ impl Extent {
 
     /// Refuses more than a proof may have; `what` names what is too large.
     pub fn check(&self, params: &Params, what: &str) -> Result<(), Reject> {
+        // Indices of cells are numbers of the machine.
+        let cells = MAX_CELLS.min(usize::MAX as u64);
+        within(what, self.cells, cells, "cells")?;
         // Bricks are aligned, so a tree has less than twice the rows that its cells would fill.
-        if self.cells > MAX_CELLS
-            || usize::try_from(self.cells).is_err()
-            || self.cells >> params.log_row > MAX_ROWS as u64 / 2
-            || self.bricks > MAX_BRICKS
-        {
-            return Err(Reject::check(format!("limits: {what} is too large")));
-        }
-        Ok(())
+        let rows = self.cells >> params.log_row;
+        within(what, rows, MAX_ROWS as u64 / 2, "full rows")?;
+        within(what, self.bricks, MAX_BRICKS, "bricks")
     }
+}
+
+/// Refuses more than a limit, with both numbers.
+pub(crate) fn within(what: &str, found: u64, most: u64, unit: &str) -> Result<(), Reject> {
+    if found <= most {
+        return Ok(());
+    }
+    // Counts stop at the largest number.
+    let or_more = if found == u64::MAX { " or more" } else { "" };
+    Err(Reject::check(format!(
+        "limits: {what} has {found}{or_more} {unit}, at most {most} are allowed"
+    )))
+}
+
+/// Refuses files that cannot have as few bytes as [`MAX_PROOF_BYTES`].
+pub(crate) fn within_bytes(length: &Length) -> Result<(), Reject> {
+    within("the proof", length.least, MAX_PROOF_BYTES, "bytes")
 }
 
 impl AddAssign for Extent {
@@ -122,14 +140,39 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_refused() {
+    fn each_limit_is_refused_with_both_numbers() {
         let params = Params::choose(1 << 20, 1);
-        let refused = |cells, bricks| Extent { cells, bricks }.check(&params, "it").is_err();
-        assert!(!refused(1 << 20, MAX_BRICKS));
-        assert!(refused(1 << 20, MAX_BRICKS + 1));
-        assert!(refused(MAX_CELLS + 1, 1));
-        let rows = (MAX_ROWS as u64 / 2) << params.log_row;
-        assert!(rows < MAX_CELLS && !refused(rows, 1));
-        assert!(refused(rows + (1 << params.log_row), 1));
+        let check = |cells, bricks| {
+            let checked = Extent { cells, bricks }.check(&params, "it");
+            checked.map_err(|error| error.to_string())
+        };
+        let most = MAX_ROWS as u64 / 2;
+        let rows = most << params.log_row;
+        assert!(rows < MAX_CELLS);
+        assert_eq!(check(rows, MAX_BRICKS), Ok(()));
+        for (cells, bricks, message) in [
+            (1 << 20, MAX_BRICKS + 1, "1048577 bricks, at most 1048576"),
+            (MAX_CELLS + 1, 1, "68719476737 cells, at most 68719476736"),
+            (u64::MAX, 1, "18446744073709551615 or more cells"),
+            (
+                rows + (1 << params.log_row),
+                1,
+                "524289 full rows, at most 524288",
+            ),
+        ] {
+            let refused = check(cells, bricks).unwrap_err();
+            assert!(refused.starts_with("limits: it has "), "{refused}");
+            assert!(refused.contains(message), "{refused}");
+        }
+        let bytes = |least| {
+            let most = u64::MAX;
+            within_bytes(&Length { least, most }).map_err(|error| error.to_string())
+        };
+        assert_eq!(bytes(MAX_PROOF_BYTES), Ok(()));
+        let refused = bytes(MAX_PROOF_BYTES + 1).unwrap_err();
+        assert!(
+            refused.contains("268435457 bytes, at most 268435456"),
+            "{refused}"
+        );
     }
 }

@@ -23,6 +23,7 @@
 //! polynomial identities", 1980; R. Zippel, "Probabilistic algorithms for sparse polynomials", 1979).
 
 use crate::id::{ModelId, model_layout};
+use crate::length::{self, Length};
 use crate::limits::Extent;
 use crate::soundness::check;
 use crate::verify::VerifyError;
@@ -50,6 +51,9 @@ pub struct Rotation {
     pub soundness: Vec<Term>,
 }
 
+/// Bytes of a rotation file before its messages.
+pub const START: usize = 12 + 2 * 32;
+
 /// Starts a rotation file: magic, version, the digests of the old and of the new id.
 pub fn write_rotation_header(w: &mut Writer, digests: &[[u8; 32]; 2]) {
     write_magic(w, &ROTATION_MAGIC, ROTATION_VERSION);
@@ -68,29 +72,59 @@ pub fn parameters(digests: &[[u8; 32]; 2]) -> Vec<u8> {
 }
 
 /// Checks a rotation file against the old and the new id.
+///
+/// A file that cannot have as many bytes as the sizes of the model ask for, or more, is rejected before anything of these
+/// sizes is allocated.
 pub fn verify_rotation(
     from: &ModelId,
     to: &ModelId,
     proof: &[u8],
 ) -> Result<Rotation, VerifyError> {
     let mut r = Reader::new(proof);
-    let named = read_rotation_header(&mut r).map_err(VerifyError::Unusable)?;
-    check_ids(from, to)?;
     let digests = [from.digest(), to.digest()];
-    let [old, new] = digests;
-    if named == [new, old] {
-        return Err(
-            Reject::check("model ids: the proof leads from the new id to the old one").into(),
-        );
-    }
-    if named != digests {
-        return Err(Reject::check("model ids: the proof is about other ids").into());
-    }
+    let length = begin(&mut r, from, to, &digests)?;
+    length.check(proof.len() as u64).map_err(Reject::from)?;
     let messages = r
         .raw(r.remaining(), "rotation")
         .map_err(VerifyError::Unusable)?;
     let channel = VerifierChannel::new(PROTOCOL, &parameters(&digests), messages);
     Ok(verify_messages(from, to, channel)?)
+}
+
+/// Reads the start of a rotation file.
+fn begin(
+    r: &mut Reader<'_>,
+    from: &ModelId,
+    to: &ModelId,
+    digests: &[[u8; 32]; 2],
+) -> Result<Length, VerifyError> {
+    let named = read_rotation_header(r).map_err(VerifyError::Unusable)?;
+    check_ids(from, to)?;
+    let &[old, new] = digests;
+    if named == [new, old] {
+        return Err(
+            Reject::check("model ids: the proof leads from the new id to the old one").into(),
+        );
+    }
+    if named != *digests {
+        return Err(Reject::check("model ids: the proof is about other ids").into());
+    }
+    Ok(rotation_length(from)?)
+}
+
+/// How long a rotation file is that starts with these bytes, the first [`START`] of a file. Errors are those of
+/// [`verify_rotation`].
+pub fn file_length(from: &ModelId, to: &ModelId, start: &[u8]) -> Result<Length, VerifyError> {
+    let digests = [from.digest(), to.digest()];
+    begin(&mut Reader::new(start), from, to, &digests)
+}
+
+/// How long the file of a rotation from this id is.
+pub fn rotation_length(id: &ModelId) -> Result<Length, Reject> {
+    let mut channel = VerifierChannel::rehearsal();
+    let rows = reduce(id, &mut channel)?.layout.rows();
+    let masks = mask_layout(&id.params).rows() + TreeKind::Round1.mask_rows();
+    length::of_file(START, &channel, &id.params, &[rows, rows, masks])
 }
 
 /// Checks the messages behind the header. The channel has absorbed [`parameters`]; what is accepted under another oracle

@@ -3,7 +3,7 @@
 //! A slip is secret to provider and customer. It holds the response's token ids, because several token sequences may spell one text;
 //! the checker compares what they decode to with the text.
 
-use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
+use zkmoe_commit::codec::{DecodeError, Reader, Writer, at_most, read_magic, write_magic};
 use zkmoe_commit::field::F;
 
 /// The first bytes of a slip.
@@ -12,6 +12,8 @@ pub const SLIP_MAGIC: [u8; 8] = *b"ZKMOSLP\0";
 pub const SLIP_VERSION: u32 = 1;
 /// The most response tokens.
 pub const MAX_RESPONSE: usize = 1 << 16;
+/// The most bytes of a slip.
+pub const MAX_SLIP: usize = 120 + 4 * MAX_RESPONSE;
 
 /// The secret part of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,9 +57,7 @@ impl Slip {
         let salt = r.digest("salt")?;
         let cells = [r.f("cells")?, r.f("cells")?, r.f("cells")?, r.f("cells")?];
         let n = r.u32("response length")? as usize;
-        if n > MAX_RESPONSE {
-            return Err(DecodeError::Invalid("response length"));
-        }
+        at_most("response length", n, MAX_RESPONSE)?;
         let response = r.many(n, 4, "response", |r| r.u32("response"))?;
         r.finish()?;
         Ok(Self {

@@ -3,6 +3,7 @@
 use crate::batch::{BatchHeader, Block, BlockPoint, read_proof_header};
 use crate::engine::{Challenges, Publics, VerifierParty, point_labels, run};
 use crate::id::{ModelId, layout, places, tree_of};
+use crate::length::{self, Length};
 use crate::limits::Extent;
 use crate::olmoe;
 use crate::relation::{Dims, Label, Relation, Round};
@@ -98,14 +99,36 @@ pub fn draw_first(
     (challenges, point)
 }
 
-/// Checks a proof file against a model id.
-pub fn verify_batch(id: &ModelId, proof: &[u8]) -> Result<Batch, VerifyError> {
-    let mut r = Reader::new(proof);
-    let (named, header) = read_proof_header(&mut r, &id.header).map_err(VerifyError::Unusable)?;
-    let digest = id.digest();
-    if named != digest {
+/// Reads the start of a proof file.
+fn begin(
+    r: &mut Reader<'_>,
+    id: &ModelId,
+    digest: &[u8; 32],
+) -> Result<(BatchHeader, Length), VerifyError> {
+    let (named, header) = read_proof_header(r, &id.header).map_err(VerifyError::Unusable)?;
+    if named != *digest {
         return Err(Reject::check("model id: the proof is about another model").into());
     }
+    let length = batch_length(id, &header)?;
+    Ok((header, length))
+}
+
+/// How long a proof file is that starts with these bytes. The first [`MAX_START`](crate::batch::MAX_START) of a file are
+/// enough. Errors are those of [`verify_batch`].
+pub fn file_length(id: &ModelId, start: &[u8]) -> Result<Length, VerifyError> {
+    let (_, length) = begin(&mut Reader::new(start), id, &id.digest())?;
+    Ok(length)
+}
+
+/// Checks a proof file against a model id.
+///
+/// A file that cannot have as many bytes as its sizes ask for, or more, is rejected before anything of these sizes is
+/// allocated: memory is in proportion to the length of id and proof.
+pub fn verify_batch(id: &ModelId, proof: &[u8]) -> Result<Batch, VerifyError> {
+    let mut r = Reader::new(proof);
+    let digest = id.digest();
+    let (header, length) = begin(&mut r, id, &digest)?;
+    length.check(proof.len() as u64).map_err(Reject::from)?;
     let rest = r
         .raw(r.remaining(), "proof")
         .map_err(VerifyError::Unusable)?;
@@ -139,6 +162,17 @@ pub fn hidden_counts(id: &ModelId, header: &BatchHeader) -> Result<(usize, usize
     reduce(id, header, &mut channel)?;
     let (values, products) = channel.counts();
     Ok((values + opening::hidden_values(&id.params), products))
+}
+
+/// How long the file of a proof with this header is. An error if no verifier would take one with these sizes: a prover asks
+/// before it works.
+pub fn batch_length(id: &ModelId, header: &BatchHeader) -> Result<Length, Reject> {
+    let mut channel = VerifierChannel::rehearsal();
+    let [model, first, second] = reduce(id, header, &mut channel)?
+        .layouts(&id.params)
+        .map(|layout| layout.rows());
+    let rows = [model, first + TreeKind::Round1.mask_rows(), second];
+    length::of_file(header.start_length(), &channel, &id.params, &rows)
 }
 
 /// What was said about a batch before the proof about pads: true if the system on the channel holds.

@@ -3,6 +3,7 @@
 use super::MASKS;
 use crate::channel::Reject;
 use crate::codec::Writer;
+use crate::length::Length;
 use crate::soundness::Term;
 
 /// The most pads, and the most products, of one proof.
@@ -120,6 +121,18 @@ impl Shape {
         let top = self.queries.max(1).ilog2();
         let path = (self.log_code - top) as usize * self.queries - (self.queries - (1 << top));
         16 * elements + 2 * 32 * (path + 1)
+    }
+
+    /// How many bytes a proof has.
+    pub fn length(&self) -> Length {
+        let elements = self.queries * (self.pad_rows() + self.later_rows())
+            + self.coefficients()
+            + self.linear_coefficients()
+            - 1
+            + self.quotient_coefficients();
+        let siblings = Length::siblings(self.log_code, self.queries);
+        // A root and a nonce.
+        Length::exactly(32 + 8) + Length::elements(elements) + siblings + siblings
     }
 
     /// The number of pads that it was chosen for.

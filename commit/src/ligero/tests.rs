@@ -181,11 +181,12 @@ fn systems_that_hold_are_accepted_at_all_sizes() {
     .enumerate()
     {
         let case = Case::new(i as u64, pads, products, zeros);
-        assert_eq!(
-            case.verify(&case.prove()),
-            Ok(()),
-            "{pads} {products} {zeros}"
-        );
+        let proof = case.prove();
+        assert_eq!(case.verify(&proof), Ok(()), "{pads} {products} {zeros}");
+        // The root of the pads is not counted.
+        let (length, found) = (case.shape.length(), proof.len() as u64 - 32);
+        assert_eq!(length.check(found), Ok(()), "{pads} {products} {zeros}");
+        assert_eq!((found - length.least) % 32, 0, "{pads} {products} {zeros}");
     }
 }
 

@@ -301,16 +301,17 @@ pub(super) fn sumcheck(
     carriers: &[(usize, usize)],
     room: usize,
 ) -> Vec<K> {
-    let of_tree: Vec<Vec<Functional<'_>>> = (0..trees.len())
-        .map(|tree| {
-            claims
-                .iter()
-                .zip(gammas)
-                .filter(|(claim, _)| claim.tree == tree)
-                .map(|(claim, &gamma)| functional(claim, gamma))
-                .collect()
-        })
-        .collect();
+    // Every row looks at the weights of every claim, so those of parts are listed once.
+    let weights: Vec<Cow<'_, [AxisWeights]>> = claims.iter().map(|c| listed(&c.weights)).collect();
+    let mut of_tree: Vec<Vec<Functional<'_>>> = vec![Vec::new(); trees.len()];
+    for ((claim, weights), &gamma) in claims.iter().zip(&weights).zip(gammas) {
+        if let Some(list) = of_tree.get_mut(claim.tree) {
+            list.push(Functional {
+                weights,
+                ..functional(claim, gamma)
+            });
+        }
+    }
     let make = |n: usize| {
         let (tree, row) = carriers[n];
         Table {
@@ -331,6 +332,19 @@ pub(super) fn sumcheck(
         rho.push(channel.challenge("opening: rho"));
     }
     rho
+}
+
+/// The weights of a claim, with none of them a part.
+fn listed(weights: &[AxisWeights]) -> Cow<'_, [AxisWeights]> {
+    if weights
+        .iter()
+        .any(|w| matches!(w, AxisWeights::Part { .. }))
+    {
+        let weights = weights.iter().map(|w| w.listed().into_owned());
+        Cow::Owned(weights.collect())
+    } else {
+        Cow::Borrowed(weights)
+    }
 }
 
 /// Linear combinations of the carriers' data and tails, one for each list of coefficients; shorter tails end in zeros.

@@ -379,6 +379,30 @@ fn misstated_values_and_parts_are_rejected() {
     rejected_by(falsified(Message::Tail, 31), COMBINED);
 }
 
+#[test]
+fn the_length_of_an_opening_is_known() {
+    let f = fixture(3);
+    let mut channel = f.channel();
+    let before = channel.sent().len();
+    f.prove_to(&mut channel, &f.sources(), |_, _| ());
+    let sent = |part: &str| -> u64 {
+        let sizes = channel.sizes().iter().filter(|(l, _)| l.starts_with(part));
+        sizes.map(|&(_, n)| n as u64).sum()
+    };
+    let rows: Vec<usize> = f.sides.iter().map(|s| s.rows.rows()).collect();
+    let length = length(&f.params, &rows).unwrap();
+    let found = (channel.sent().len() - before) as u64;
+    assert_eq!(length.check(found), Ok(()));
+    // Without WHIR, which has a test of its own, and without siblings it is exact.
+    let siblings = Length::siblings(f.params.log_code, f.params.queries);
+    let whir = [&f.params.whir_data, &f.params.whir_tail]
+        .map(|whir| whir.length(f.params.queries + 2).unwrap().least);
+    assert_eq!(
+        length.least - 3 * siblings.least - whir[0] - whir[1],
+        found - sent("opening: siblings") - sent("whir")
+    );
+}
+
 /// The bytes of the message with this label. Among the messages before it only WHIR's roots share their label with later
 /// ones; two of them are sent by then.
 fn message(channel: &ProverChannel, label: &str) -> core::ops::Range<usize> {

@@ -97,7 +97,11 @@ pub fn verify(
     let mut symbols = Vec::with_capacity(trees.len());
     for tree in trees {
         let rows = tree.rows();
-        let opened = channel.words(tree.kind.symbols_label(), positions.len() * rows)?;
+        let symbols_opened = positions.len().checked_mul(rows);
+        let opened = channel.words(
+            tree.kind.symbols_label(),
+            symbols_opened.ok_or_else(|| Reject::check("opening: number of symbols"))?,
+        )?;
         let leaves: Vec<Digest> = opened.chunks_exact(rows).map(leaf).collect();
         merkle::check(
             channel,

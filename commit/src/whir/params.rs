@@ -2,6 +2,7 @@
 
 use crate::channel::Reject;
 use crate::codec::Writer;
+use crate::length::Length;
 use crate::soundness::Term;
 
 /// What is chosen.
@@ -111,6 +112,29 @@ impl WhirParams {
             })
             .sum();
         rounds + (16usize << last)
+    }
+
+    /// How many bytes a commitment and its opening for so many claims take.
+    pub fn length(&self, claims: usize) -> Result<Length, Reject> {
+        let rounds = self.rounds()?;
+        let Some((last, _)) = rounds.split_last() else {
+            return Ok(Length::elements(1 << self.log_size));
+        };
+        let work = |bits: u32| Length::exactly(if bits > 0 { 8 } else { 0 });
+        let root = Length::exactly(32);
+        let mut length = root + work(self.batch_grinding(claims));
+        for round in &rounds {
+            for &bits in &round.fold_grinding {
+                length += Length::elements(2) + work(bits);
+            }
+            length += work(round.query_grinding);
+            length += Length::elements(round.queries << round.folding);
+            length += Length::siblings(round.log_leaves(), round.queries);
+        }
+        for round in &rounds[..rounds.len() - 1] {
+            length += root + work(round.batch_grinding);
+        }
+        Ok(length + Length::elements(1 << (last.log_size - last.folding)))
     }
 
     /// Bits of work before a challenge at which a false statement survives for `2^loss` of all elements, at most.

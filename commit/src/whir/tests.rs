@@ -6,6 +6,7 @@ use super::prover::{Oracle, open_with};
 use super::{Claim, WhirParams, Witness, apply, commit, open, receive, shift, verify};
 use crate::channel::{ProverChannel, Reject, VerifierChannel};
 use crate::field::{K, from_i64, lift, root_of_unity};
+use crate::length::Length;
 use crate::shape::AxisWeights;
 use crate::transcript::Transcript;
 
@@ -124,6 +125,42 @@ fn the_default_parameters_are_complete_and_their_proof_has_the_estimated_size() 
         assert_eq!(check(&params, &claims, &proof), Ok(()));
         let ratio = proof.len() as f64 / params.estimated_size() as f64;
         assert!((0.85..1.15).contains(&ratio), "{} {ratio}", proof.len());
+    }
+}
+
+/// Without the digests of opened leaves the length is exact.
+#[test]
+fn the_length_of_a_proof_is_known() {
+    for (log_size, folding, last, grinding_bits) in
+        [(2, 2, 3, 8), (4, 1, 1, 0), (9, 3, 2, 0), (10, 4, 3, 6)]
+    {
+        let params = WhirParams {
+            grinding_bits,
+            ..params(log_size, folding, last)
+        };
+        let g = random("g", 1 << log_size);
+        let claims = claims(&g, log_size, 5);
+        let mut channel = ProverChannel::new("test", b"");
+        let witness = commit(&mut channel, &params, g);
+        open(&mut channel, &params, witness, &claims);
+        let sent = |label: &str| -> u64 {
+            let sizes = channel.sizes().iter().filter(|(l, _)| *l == label);
+            sizes.map(|&(_, n)| n as u64).sum()
+        };
+        let paths = params
+            .rounds()
+            .unwrap()
+            .iter()
+            .fold(Length::default(), |sum, round| {
+                sum + Length::siblings(round.log_leaves(), round.queries)
+            });
+        let length = params.length(claims.len()).unwrap();
+        let found = sent("whir paths");
+        assert_eq!(paths.check(found), Ok(()), "{params:?}");
+        let all = channel.finish().len() as u64;
+        assert_eq!(length.check(all), Ok(()), "{params:?}");
+        assert_eq!(length.least - paths.least, all - found, "{params:?}");
+        assert_eq!(length.most - paths.most, all - found, "{params:?}");
     }
 }
 

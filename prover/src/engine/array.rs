@@ -198,7 +198,7 @@ pub fn project(
     let by_block = factor.axes.first() == Some(&AxisUse::Keep(Index::BlockExpert));
     let split = by_block || shape.is_grouped();
     let pieces: Vec<(core::ops::Range<usize>, Vec<usize>)> = if by_block {
-        let sizes = shape.groups()[0][1..].to_vec();
+        let sizes = shape.group(0)[1..].to_vec();
         let inner: usize = sizes.iter().product();
         let blocks = dims
             .batch
@@ -209,8 +209,9 @@ pub fn project(
             .map(|x| (x * inner..(x + 1) * inner, sizes.clone()))
             .collect()
     } else {
-        (0..shape.groups().len())
-            .map(|g| (offsets[g]..offsets[g + 1], shape.groups()[g].clone()))
+        let groups = shape.groups().into_iter().enumerate();
+        groups
+            .map(|(g, sizes)| (offsets[g]..offsets[g + 1], sizes))
             .collect()
     };
     let outer = usize::from(split);
@@ -294,8 +295,8 @@ pub fn functional(shape: &Shape, cells: &[F], weights: &[AxisWeights]) -> K {
     // A dense first axis with listed weights is walked entry by entry: most of them are zero.
     let listed = matches!(weights.first(), Some(AxisWeights::Table(_)));
     let pieces: Vec<Vec<usize>> = match (shape.is_grouped(), listed) {
-        (false, true) => vec![shape.groups()[0][1..].to_vec(); shape.groups()[0][0]],
-        _ => shape.groups().to_vec(),
+        (false, true) => vec![shape.group(0)[1..].to_vec(); shape.size(0)],
+        _ => shape.groups(),
     };
     let (group, inner) = weights.split_at(usize::from(shape.is_grouped() || listed));
     let uses: Vec<AxisUse> = inner.iter().map(|w| AxisUse::Bind(w.clone())).collect();

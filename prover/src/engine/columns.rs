@@ -86,7 +86,7 @@ impl Tables<'_> {
         of_base: &(impl Fn(F) -> T + Sync),
     ) -> Vec<Input<T>> {
         let dims = self.publics.dims;
-        let groups = dims.shape(out).groups().len();
+        let groups = dims.shape(out).group_count();
         let tensors = term.refs.iter().map(|r| {
             let tensor = &self.relation.tensors[r.tensor];
             let data = match &self.witness.tensors[r.tensor][..] {
@@ -179,7 +179,7 @@ impl Tables<'_> {
         for (g, sizes) in shape.groups().iter().enumerate() {
             let (segment, tail) = rest.split_at_mut(sizes.iter().product());
             rest = tail;
-            let summed_sizes = &summed_shape.groups()[g];
+            let summed_sizes = &summed_shape.group(g);
             let offsets: Vec<Vec<usize>> = inputs
                 .iter()
                 .map(|i| offsets(&summed, summed_sizes, &i.views[g]))

@@ -39,7 +39,7 @@ impl State {
             .zip(&bits)
             .map(|(w, &b)| w.expand(1 << b))
             .collect();
-        let sizes = dims.shape(&sumcheck.labels).groups().to_vec();
+        let sizes = dims.shape(&sumcheck.labels).groups();
         let mut state = Self {
             bound: vec![0; bits.len()],
             labels: sumcheck.labels.clone(),

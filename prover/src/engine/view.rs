@@ -16,9 +16,9 @@ pub struct Witness {
 /// Offset of the first cell of each group, and the total at the end.
 pub fn group_offsets(shape: &Shape) -> Vec<usize> {
     let mut offsets = vec![0];
-    for sizes in shape.groups() {
+    shape.each_group(|_, sizes| {
         offsets.push(offsets[offsets.len() - 1] + sizes.iter().product::<usize>());
-    }
+    });
     offsets
 }
 
@@ -46,13 +46,13 @@ pub fn tensor_view(dims: &Dims, axes: &[Label], index: &[Index], group: usize) -
     let shape = dims.shape(axes);
     let grouped = usize::from(shape.is_grouped());
     let own_group = if grouped == 1 { group } else { 0 };
-    let sizes = &shape.groups()[own_group];
+    let sizes = shape.group(own_group);
     let mut view = View {
         offset: group_offsets(&shape)[own_group],
         strides: Vec::new(),
     };
     let mut stride = 1;
-    for (&index, &size) in index[grouped..].iter().zip(sizes).rev() {
+    for (&index, &size) in index[grouped..].iter().zip(&sizes).rev() {
         match index {
             Index::At(l) => view.strides.push((l, stride)),
             Index::Shifted(l, shift) => {

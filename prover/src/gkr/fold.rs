@@ -35,7 +35,7 @@ impl Geometry {
     pub(super) fn new(shape: &Shape) -> Self {
         let mut bits: Vec<usize> = shape.bits().iter().map(|&b| b as usize).collect();
         let mut group_bits = 0;
-        let mut sizes = shape.groups().to_vec();
+        let mut sizes = shape.groups();
         if shape.is_grouped() {
             group_bits = bits.remove(0);
         }

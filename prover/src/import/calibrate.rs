@@ -62,7 +62,12 @@ impl Observer for Ranges {
             .par_chunks(1 << 14)
             .map(|chunk| {
                 chunk.iter().fold(Stat::default(), |stat, &x| Stat {
-                    max: stat.max.max(f64::from(x.abs())),
+                    // What is no number is larger than any, and not left out as `max` would.
+                    max: if x.is_nan() {
+                        f64::INFINITY
+                    } else {
+                        stat.max.max(f64::from(x.abs()))
+                    },
                     squares: stat.squares + f64::from(x) * f64::from(x),
                     count: stat.count + 1,
                 })
@@ -77,6 +82,14 @@ impl Ranges {
     /// The values of a kind in a layer; zero where none were seen.
     pub fn layer(&self, site: Site, layer: usize) -> Stat {
         self.stats.get(&(site, layer)).copied().unwrap_or_default()
+    }
+
+    /// The first kind of value, and its layer, that was not a finite number.
+    pub fn infinite(&self) -> Option<(Site, usize)> {
+        let mut stats = self.stats.iter();
+        stats
+            .find(|(_, stat)| stat.max.is_infinite())
+            .map(|(&at, _)| at)
     }
 
     /// The values of a kind in all layers.
@@ -213,6 +226,17 @@ mod tests {
         assert!((ranges.layer(Site::Gate, 1).rms() - 2.0).abs() < 1e-12);
         assert_eq!(ranges.all(Site::Gate).count, 40_002);
         assert_eq!(ranges.layer(Site::Key, 0), Stat::default());
+        assert_eq!(ranges.infinite(), None);
+    }
+
+    #[test]
+    fn what_is_no_number_is_kept_in_mind() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut ranges = Ranges::default();
+            ranges.observe(Site::Up, 1, &[2.0, bad, 3.0]);
+            ranges.observe(Site::Up, 1, &[4.0]);
+            assert_eq!(ranges.infinite(), Some((Site::Up, 1)), "{bad}");
+        }
     }
 
     #[test]

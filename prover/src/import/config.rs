@@ -6,7 +6,10 @@
 //! without effect on inference; any other option that is set is an error.
 
 use serde_json::{Map, Value};
+use zkmoe_commit::codec::DecodeError;
 use zkmoe_verifier::header::Sizes;
+
+use crate::json;
 
 /// The longest transcript that a header allows. A longer context in the configuration is cut to it.
 const MAX_POSITIONS: usize = 1 << 12;
@@ -50,6 +53,9 @@ pub enum ConfigError {
         /// What would be accepted.
         supported: String,
     },
+    /// A size that no header may have.
+    #[error("config.json: {0}, the integer model is not that large")]
+    Sizes(DecodeError),
     /// An option that this program does not know.
     #[error(
         "config.json: this program does not know `{option}` (here {value}), which may change what the model computes"
@@ -163,7 +169,10 @@ impl Options {
 impl Config {
     /// Reads and checks `config.json`.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
-        let map = serde_json::from_slice(bytes).map_err(|e| ConfigError::Json(e.to_string()))?;
+        let value = json::parse(bytes).map_err(|e| ConfigError::Json(e.to_string()))?;
+        let Value::Object(map) = value else {
+            return Err(ConfigError::Json("it is no object".to_owned()));
+        };
         let mut options = Options(map);
         match options.take("model_type") {
             None => return Err(ConfigError::Missing("model_type")),
@@ -221,6 +230,8 @@ impl Config {
                 .required("max_position_embeddings")?
                 .min(MAX_POSITIONS),
         };
+        // Before anybody lists the tensors of so many layers and experts.
+        sizes.check().map_err(ConfigError::Sizes)?;
         let rope_theta = Self::rope_theta(&mut options)?;
         let rms_norm_eps = options.number("rms_norm_eps", 1e-5, 0.0..=1.0)?;
         let tie_word_embeddings = options.boolean("tie_word_embeddings", false)?;
@@ -359,11 +370,33 @@ mod tests {
     }
 
     #[test]
+    fn sizes_beyond_those_of_headers_are_refused() {
+        for (option, value, named) in [
+            ("num_hidden_layers", 257, "num_hidden_layers"),
+            ("num_experts", 257, "num_experts"),
+            ("num_experts_per_tok", 9, "num_experts_per_tok"),
+            ("vocab_size", (1 << 20) + 1, "vocab_size"),
+            ("hidden_size", 1 << 15, "hidden_size"),
+            ("intermediate_size", (1 << 16) + 1, "intermediate_size"),
+        ] {
+            let error = with(&[(option, json!(value))]).unwrap_err();
+            let limit = matches!(
+                error,
+                ConfigError::Sizes(DecodeError::Limit { field, found, .. })
+                    if field == named && found == value as u64
+            );
+            assert!(limit, "{error}");
+        }
+    }
+
+    #[test]
     fn missing_options_are_named() {
         let mut map: Map<String, Value> = serde_json::from_slice(BUNDLED).unwrap();
         map.remove("num_experts");
         let error = Config::parse(&serde_json::to_vec(&map).unwrap()).unwrap_err();
         assert_eq!(error, ConfigError::Missing("num_experts"));
         assert!(matches!(Config::parse(b"[1]"), Err(ConfigError::Json(_))));
+        let twice = Config::parse(br#"{"vocab_size": 7, "vocab_size": 9}"#).unwrap_err();
+        assert!(twice.to_string().contains("`vocab_size` occurs twice"));
     }
 }

@@ -8,6 +8,8 @@
 //! comes, so that no more than one layer's experts are ever held as floats. Keys and values of earlier positions are
 //! kept in a [`Session`], so that text can be continued token by token.
 
+use std::fmt;
+
 use rayon::prelude::*;
 
 use super::config::Config;
@@ -50,6 +52,30 @@ pub enum Site {
     ExpertOutput,
     /// Logits of the head.
     Logit,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Residual => "residual stream",
+            Self::Norm => "norm output",
+            Self::Query => "query",
+            Self::Key => "key",
+            Self::Value => "value",
+            Self::QueryNorm => "normed query",
+            Self::KeyNorm => "normed key",
+            Self::QueryRotated => "rotated query",
+            Self::KeyRotated => "rotated key",
+            Self::ScoreSpread => "spread of scores",
+            Self::Score => "score",
+            Self::Router => "router logit",
+            Self::Gate => "gate",
+            Self::Up => "up",
+            Self::Product => "product of gate and up",
+            Self::ExpertOutput => "expert output",
+            Self::Logit => "logit",
+        })
+    }
 }
 
 /// Sees the values of a forward pass.

@@ -8,22 +8,24 @@
 pub mod calibrate;
 pub mod config;
 pub mod float;
+pub mod folder;
 pub mod quantize;
 pub mod report;
 pub mod tensors;
 
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use zkmoe_verifier::id::MAX_TOKENIZER;
 
 use self::calibrate::Ranges;
 use self::config::{Config, ConfigError};
 use self::float::{FloatModel, Site};
+use self::folder::{Folder, FolderError, MAX_CONFIG, MAX_TEMPLATE, MAX_TEXT};
 use self::quantize::{Quantized, quantize};
 pub use self::report::{Evaluation, HeadRoom, ImportReport};
 use self::tensors::{Checkpoint, TensorError};
-use crate::files::open_regular;
+use crate::json;
 use crate::model::{Model, ModelError, WeightId, weight_shape};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -53,14 +55,9 @@ pub struct ImportOptions {
 /// Why an import stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// A file cannot be read.
-    #[error("{file}: {error}")]
-    Io {
-        /// The file.
-        file: String,
-        /// What the system said.
-        error: io::Error,
-    },
+    /// A file is not read.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     /// The configuration is not supported.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -105,6 +102,16 @@ pub enum ImportError {
         /// Its relation to the range.
         share: f64,
     },
+    /// The float model itself computes something that is no number.
+    #[error(
+        "the checkpoint's {kind} in layer {layer} is not a finite number on the calibration text: its weights are too large"
+    )]
+    NotFinite {
+        /// The kind of value.
+        kind: Site,
+        /// The layer.
+        layer: usize,
+    },
     /// A weight tensor cannot be quantized.
     #[error("tensor `{tensor}` {reason}")]
     Weights {
@@ -118,19 +125,49 @@ pub enum ImportError {
     Model(#[from] ModelError),
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ImportError> {
-    let mut bytes = Vec::new();
-    open_regular(path)
-        .and_then(|mut file| file.read_to_end(&mut bytes))
-        .map_err(|error| ImportError::Io {
-            file: path.display().to_string(),
-            error,
-        })?;
-    Ok(bytes)
+impl ImportError {
+    /// What to do about it.
+    pub fn advice(&self) -> &'static str {
+        const AGAIN: &str = "a checkpoint is a folder with config.json, tokenizer.json and safetensors files; download it \
+                             again, with all of its files in one folder";
+        match self {
+            Self::Folder(error) | Self::Tensors(TensorError::Folder(error)) => match error {
+                FolderError::Io { .. } => AGAIN,
+                FolderError::Outside { .. } => "copy the file itself into the folder",
+                FolderError::Long { .. } => {
+                    "no file of this kind is that long; take the one of the checkpoint"
+                }
+            },
+            Self::Config(ConfigError::Json(_) | ConfigError::Missing(_)) => {
+                "take the config.json that was published with the checkpoint"
+            }
+            Self::Config(ConfigError::Sizes(_)) => "the README lists the limits of models",
+            Self::Config(ConfigError::Unsupported { .. } | ConfigError::Unknown { .. }) => {
+                "only models of the OLMoE family without further options can be imported"
+            }
+            Self::Tensors(TensorError::Tensor { .. }) => {
+                "take config.json and safetensors files of one checkpoint, as they were published"
+            }
+            Self::Tensors(_) => AGAIN,
+            Self::Tokenizer(_) => {
+                "take the tokenizer.json of the checkpoint; only byte-level BPE is supported"
+            }
+            Self::Vocabulary { .. } => "take config.json and tokenizer.json of one checkpoint",
+            Self::Template(_) => "mend the file or remove it; no template is applied to prompts",
+            Self::Text { .. } => "name another text with --calibration or --heldout",
+            Self::Range { .. } => {
+                "calibrate on text without such values (--calibration); if there is none, the model cannot be imported"
+            }
+            Self::NotFinite { .. } | Self::Weights { .. } => {
+                "the checkpoint is damaged, or no model of this kind; the integer model cannot hold its weights"
+            }
+            Self::Model(_) => "this is a fault of this program, please report it",
+        }
+    }
 }
 
 fn read_text(path: &Path) -> Result<String, ImportError> {
-    String::from_utf8(read(path)?).map_err(|_| ImportError::Text {
+    String::from_utf8(folder::read(path, MAX_TEXT)?).map_err(|_| ImportError::Text {
         file: path.display().to_string(),
         reason: "is not UTF-8 text".to_owned(),
     })
@@ -138,16 +175,14 @@ fn read_text(path: &Path) -> Result<String, ImportError> {
 
 /// The hash of the chat template: of `chat_template.jinja`, or of the template in `tokenizer_config.json`, or of the
 /// empty string where there is none.
-fn template_hash(folder: &Path) -> Result<[u8; 32], ImportError> {
-    let file = folder.join("chat_template.jinja");
-    if file.exists() {
-        return Ok(*blake3::hash(&read(&file)?).as_bytes());
+fn template_hash(folder: &Folder) -> Result<[u8; 32], ImportError> {
+    if let Some(file) = folder.find("chat_template.jinja")? {
+        return Ok(*blake3::hash(&folder::read(&file, MAX_TEMPLATE)?).as_bytes());
     }
-    let file = folder.join("tokenizer_config.json");
-    if !file.exists() {
+    let Some(file) = folder.find("tokenizer_config.json")? else {
         return Ok(*blake3::hash(b"").as_bytes());
-    }
-    let value: serde_json::Value = serde_json::from_slice(&read(&file)?)
+    };
+    let value = json::parse(&folder::read(&file, MAX_TEMPLATE)?)
         .map_err(|error| ImportError::Template(error.to_string()))?;
     match value.get("chat_template") {
         None | Some(serde_json::Value::Null) => Ok(*blake3::hash(b"").as_bytes()),
@@ -192,8 +227,8 @@ fn heldout(
         }
         Some(path) if path.extension().is_some_and(|e| e == "json") => {
             let file = path.display().to_string();
-            let heldout: HeldoutFile =
-                serde_json::from_slice(&read(path)?).map_err(|e| fault(&file, e.to_string()))?;
+            let heldout: HeldoutFile = serde_json::from_slice(&folder::read(path, MAX_TEXT)?)
+                .map_err(|e| fault(&file, e.to_string()))?;
             (file, (heldout.ids, heldout.window))
         }
         Some(path) => {
@@ -216,6 +251,14 @@ fn heldout(
         ));
     }
     Ok((ids, window.min(config.sizes.max_position_embeddings)))
+}
+
+/// Refuses ranges that are no numbers. Units could not be chosen from them.
+fn check_finite(ranges: &Ranges) -> Result<(), ImportError> {
+    match ranges.infinite() {
+        Some((kind, layer)) => Err(ImportError::NotFinite { kind, layer }),
+        None => Ok(()),
+    }
 }
 
 /// Everything that follows from the head-room of a calibrated model: errors where values do not fit, else warnings.
@@ -264,8 +307,9 @@ pub fn import(
     progress: &dyn Fn(&str, u64, u64),
 ) -> Result<(Model, ImportReport), ImportError> {
     progress("read checkpoint", 0, 1);
-    let config = Config::parse(&read(&folder.join("config.json"))?)?;
-    let tokenizer_json = read(&folder.join("tokenizer.json"))?;
+    let files = Folder::open(folder)?;
+    let config = Config::parse(&files.read("config.json", MAX_CONFIG)?)?;
+    let tokenizer_json = files.read("tokenizer.json", MAX_TOKENIZER as u64)?;
     let tokenizer = Tokenizer::from_json(&tokenizer_json)?;
     if tokenizer.id_bound() as usize > config.sizes.vocab_size {
         return Err(ImportError::Vocabulary {
@@ -273,7 +317,7 @@ pub fn import(
             vocab_size: config.sizes.vocab_size,
         });
     }
-    let template_hash = template_hash(folder)?;
+    let template_hash = template_hash(&files)?;
     let (heldout, window) = heldout(options, &config, &tokenizer, &tokenizer_json)?;
     let (file, text) = match &options.calibration {
         None => (
@@ -302,6 +346,7 @@ pub fn import(
     let float = FloatModel::new(&config, &checkpoint);
     let (ranges, calibration_positions) =
         calibrate::calibrate(&config, float, &text, parameters, progress);
+    check_finite(&ranges)?;
     let Quantized {
         model,
         units,
@@ -504,13 +549,14 @@ pub(crate) mod tests {
     fn templates_are_found() {
         let scratch = Scratch::new("import-template");
         let hash = |text: &[u8]| *blake3::hash(text).as_bytes();
-        assert_eq!(template_hash(&scratch.0).unwrap(), hash(b""));
+        let folder = Folder::open(&scratch.0).unwrap();
+        assert_eq!(template_hash(&folder).unwrap(), hash(b""));
         let config = scratch.0.join("tokenizer_config.json");
         fs::write(&config, r#"{"chat_template": "a{{ b }}"}"#).unwrap();
-        assert_eq!(template_hash(&scratch.0).unwrap(), hash(b"a{{ b }}"));
+        assert_eq!(template_hash(&folder).unwrap(), hash(b"a{{ b }}"));
         fs::write(&config, r#"{"chat_template": [1]}"#).unwrap();
-        assert!(template_hash(&scratch.0).is_err());
+        assert!(template_hash(&folder).is_err());
         fs::write(scratch.0.join("chat_template.jinja"), "c").unwrap();
-        assert_eq!(template_hash(&scratch.0).unwrap(), hash(b"c"));
+        assert_eq!(template_hash(&folder).unwrap(), hash(b"c"));
     }
 }

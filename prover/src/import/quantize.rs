@@ -442,6 +442,24 @@ fn choose_shift(
         })
 }
 
+/// Refuses a tensor of which nothing is left: the model would compute as if it were not there.
+fn check_not_lost(
+    tensor: &'static str,
+    largest: f64,
+    quantized: &Tensor,
+) -> Result<(), ImportError> {
+    if largest > 0.0 && quantized.values.iter().all(|&value| value == 0) {
+        return Err(ImportError::Weights {
+            tensor,
+            reason: format!(
+                "has weights that all round to zero, the largest to {largest:e}: they are far too small beside the values \
+                 that they are added to"
+            ),
+        });
+    }
+    Ok(())
+}
+
 /// Quantizes rows of `[out][in]` weights at `scale` to `[in][out]` bytes and one multiplier for each row.
 fn quantize_matrix(weights: &[f32], out: usize, scale: f64, tensor: &mut Tensor) {
     let inn = weights.len() / out;
@@ -573,7 +591,9 @@ pub fn quantize(
         .into_iter()
         .map(|x| f64::from(x) * units.residual)
         .collect();
+    let largest_of = |committed: &[f64]| committed.iter().fold(0.0, |max: f64, x| max.max(x.abs()));
     parts[WeightId::Emb.index()] = quantize_singles(&committed);
+    check_not_lost("emb", largest_of(&committed), &parts[WeightId::Emb.index()])?;
 
     let gains = [WeightId::Gq, WeightId::Gk];
     let first = 17;
@@ -585,7 +605,9 @@ pub fn quantize(
         .collect();
     scales.rope_shift = choose_shift("gq", sizes_of_gains, first..=32)?;
     for id in gains {
-        parts[id.index()] = quantize_singles(&source.gains(id, scales.rope_shift));
+        let committed = source.gains(id, scales.rope_shift);
+        parts[id.index()] = quantize_singles(&committed);
+        check_not_lost(id.name(), largest_of(&committed), &parts[id.index()])?;
     }
 
     for (id, shift) in [
@@ -611,6 +633,7 @@ pub fn quantize(
                 f64::from(largest) * block.factor / 127.0
             }));
         }
+        let largest = row_sizes.iter().copied().fold(0.0, f64::max);
         *shift = choose_shift(id.name(), row_sizes, 1..=16)?;
         let tensor = &mut parts[id.index()];
         tensor.values.reserve_exact(shape.values());
@@ -624,6 +647,7 @@ pub fn quantize(
                 tensor,
             );
         }
+        check_not_lost(id.name(), 127.0 * largest * power(*shift), tensor)?;
         progress(&stage, total, total);
         multipliers.push(Multipliers::of(
             id.name(),

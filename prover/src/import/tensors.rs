@@ -1,15 +1,16 @@
 //! The float tensors of a checkpoint, read from safetensors files.
 //!
-//! The files are untrusted. Headers are parsed by the checked parser of the `safetensors` crate, which refuses
-//! overlapping, missing or overlong ranges; on top of that every tensor that the architecture has must be there exactly
-//! once with the exact shape, and nothing else: a bias that nobody adds would be silently dropped otherwise. Not a number
-//! and infinity are refused before anything is computed.
+//! The files are untrusted. Their headers are looked through entry by entry before any of them is kept ([`header`]), then
+//! parsed by the checked parser of the `safetensors` crate, which refuses overlapping, missing or overlong ranges; on top
+//! of that every tensor that the architecture has must be there exactly once with the exact shape, and nothing else: a bias
+//! that nobody adds would be silently dropped otherwise. Not a number and infinity are refused before anything is computed.
 //!
 //! Files stay mapped, and a tensor becomes `f32` when it is asked for, so that a checkpoint larger than the memory can be
 //! imported.
 
+mod header;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ use rayon::prelude::*;
 use safetensors::{Dtype, SafeTensors};
 
 use super::config::Config;
+use super::folder::{Folder, FolderError, MAX_INDEX};
+use crate::json;
 use crate::map::Bytes;
 
 /// Why the tensors of a checkpoint were refused.
@@ -31,20 +34,25 @@ pub enum TensorError {
         /// What the system said.
         error: io::Error,
     },
+    /// A file is not read.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     /// A file is no safetensors file.
-    #[error("{file}: not a valid safetensors file: {reason}")]
+    #[error("{file}: {reason}")]
     Format {
         /// The file.
         file: String,
-        /// What the parser said.
+        /// What is wrong with it.
         reason: String,
     },
     /// The index is not of the form `{"weight_map": {tensor: file}}`.
     #[error("model.safetensors.index.json: {0}")]
     Index(String),
     /// A tensor is not what the architecture needs.
-    #[error("tensor `{tensor}`: {reason}")]
+    #[error("{file}: tensor `{tensor}` {reason}")]
     Tensor {
+        /// The file that holds it, or should.
+        file: String,
         /// The tensor.
         tensor: String,
         /// What is wrong with it.
@@ -52,8 +60,9 @@ pub enum TensorError {
     },
 }
 
-fn tensor_error(tensor: &str, reason: impl Into<String>) -> TensorError {
+fn tensor_error(file: &str, tensor: &str, reason: impl Into<String>) -> TensorError {
     TensorError::Tensor {
+        file: file.to_owned(),
         tensor: tensor.to_owned(),
         reason: reason.into(),
     }
@@ -144,32 +153,36 @@ pub fn expected_tensors(config: &Config) -> BTreeMap<String, Vec<usize>> {
 /// A file and the tensors that the index promises in it; none where there is no index.
 type Listed = (PathBuf, Option<BTreeSet<String>>);
 
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
 /// The files of the checkpoint in `folder`.
-fn list_files(folder: &Path) -> Result<Vec<Listed>, TensorError> {
-    let single = folder.join("model.safetensors");
-    let index = folder.join("model.safetensors.index.json");
-    if single.exists() {
-        // Two answers to the question which weights these are is one too many.
-        if index.exists() {
-            return Err(TensorError::Index(
-                "lies beside model.safetensors; remove the one that is out of date".to_owned(),
-            ));
-        }
-        return Ok(vec![(single, None)]);
+fn list_files(folder: &Folder) -> Result<Vec<Listed>, TensorError> {
+    let Some(index) = folder.find(INDEX)? else {
+        return Ok(vec![(folder.require(SINGLE)?, None)]);
+    };
+    // Two answers to the question which weights these are is one too many.
+    if folder.find(SINGLE)?.is_some() {
+        return Err(TensorError::Index(
+            "lies beside model.safetensors; remove the one that is out of date".to_owned(),
+        ));
     }
-    let bytes = fs::read(&index).map_err(|error| TensorError::Io {
-        file: if index.exists() { &index } else { &single }
-            .display()
-            .to_string(),
-        error,
-    })?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|e| TensorError::Index(e.to_string()))?;
+    let files = parse_index(&super::folder::read(&index, MAX_INDEX)?)?;
+    let listed = files.into_iter().map(|(file, tensors)| {
+        let path = folder.require(&file)?;
+        Ok((path, Some(tensors)))
+    });
+    listed.collect()
+}
+
+/// Reads `model.safetensors.index.json`: the tensors that it promises in each file. Names of files are plain.
+pub fn parse_index(bytes: &[u8]) -> Result<BTreeMap<String, BTreeSet<String>>, TensorError> {
+    let value = json::parse(bytes).map_err(|e| TensorError::Index(e.to_string()))?;
     let map = value
         .get("weight_map")
         .and_then(|map| map.as_object())
         .ok_or_else(|| TensorError::Index("has no `weight_map` object".to_owned()))?;
-    let mut files: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (tensor, file) in map {
         let file = file
             .as_str()
@@ -182,55 +195,92 @@ fn list_files(folder: &Path) -> Result<Vec<Listed>, TensorError> {
                 "{file:?} is not a plain file name"
             )));
         }
-        files.entry(file).or_default().insert(tensor.clone());
+        files
+            .entry(file.to_owned())
+            .or_default()
+            .insert(tensor.clone());
     }
-    Ok(files
-        .into_iter()
-        .map(|(file, tensors)| (folder.join(file), Some(tensors)))
-        .collect())
+    Ok(files)
+}
+
+/// A safetensors file of a checkpoint.
+#[derive(Debug)]
+pub struct Shard {
+    /// Its name, for errors.
+    pub name: String,
+    /// The tensors that the index promises in it; none where there is no index.
+    pub promised: Option<BTreeSet<String>>,
+    /// Its content.
+    pub bytes: Bytes,
 }
 
 impl Checkpoint {
     /// Opens the checkpoint in `folder` and checks that it holds exactly the tensors of `config`, all of them finite.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, TensorError> {
-        let expected = expected_tensors(config);
-        let mut files = Vec::new();
-        let mut tensors: BTreeMap<String, Location> = BTreeMap::new();
-        for (path, promised) in list_files(folder)? {
-            let file = path.display().to_string();
+        let folder = Folder::open(folder)?;
+        let open = |(path, promised): Listed| {
+            let name = path.display().to_string();
             let bytes = Bytes::open(&path).map_err(|error| TensorError::Io {
-                file: file.clone(),
+                file: name.clone(),
                 error,
             })?;
-            let (length, metadata) =
-                SafeTensors::read_metadata(&bytes).map_err(|error| TensorError::Format {
-                    file: file.clone(),
-                    reason: error.to_string(),
-                })?;
+            Ok(Shard {
+                name,
+                promised,
+                bytes,
+            })
+        };
+        Self::of_shards(list_files(&folder)?.into_iter().map(open), config)
+    }
+
+    /// As [`Checkpoint::open`], from files that are opened already or one by one.
+    pub fn of_shards(
+        shards: impl Iterator<Item = Result<Shard, TensorError>>,
+        config: &Config,
+    ) -> Result<Self, TensorError> {
+        let expected = expected_tensors(config);
+        let (mut files, mut names) = (Vec::new(), Vec::new());
+        let mut tensors: BTreeMap<String, Location> = BTreeMap::new();
+        for shard in shards {
+            let Shard {
+                name: file,
+                promised,
+                bytes,
+            } = shard?;
+            let format = |reason: String| TensorError::Format {
+                file: file.clone(),
+                reason,
+            };
+            header::check(&bytes, &expected).map_err(format)?;
+            let (length, metadata) = SafeTensors::read_metadata(&bytes)
+                .map_err(|error| format(format!("not a valid safetensors file: {error}")))?;
             // Eight bytes of length, the header, then the data to which offsets are relative.
             let data = 8 + length;
             let found: BTreeMap<String, _> = metadata.tensors().into_iter().collect();
             if let Some(promised) = &promised
                 && let Some(missing) = promised.iter().find(|name| !found.contains_key(*name))
             {
-                return Err(tensor_error(missing, format!("is not in {file}")));
+                return Err(tensor_error(
+                    &file,
+                    missing,
+                    "is not there, against the index",
+                ));
             }
             for (name, info) in found {
                 let Some(shape) = expected.get(&name) else {
                     return Err(tensor_error(
+                        &file,
                         &name,
                         "is no part of this architecture, so the integer model would ignore it",
                     ));
                 };
                 if promised.as_ref().is_some_and(|p| !p.contains(&name)) {
-                    return Err(tensor_error(
-                        &name,
-                        format!("lies in {file} against the index"),
-                    ));
+                    let reason = "lies here against the index";
+                    return Err(tensor_error(&file, &name, reason));
                 }
                 if info.shape != *shape {
                     let reason = format!("has shape {:?}, needs {shape:?}", info.shape);
-                    return Err(tensor_error(&name, reason));
+                    return Err(tensor_error(&file, &name, reason));
                 }
                 let float = match info.dtype {
                     Dtype::F32 => Float::F32,
@@ -238,7 +288,7 @@ impl Checkpoint {
                     Dtype::BF16 => Float::BF16,
                     other => {
                         let reason = format!("has type {other:?}; supported: F32, F16, BF16");
-                        return Err(tensor_error(&name, reason));
+                        return Err(tensor_error(&file, &name, reason));
                     }
                 };
                 let (from, to) = info.data_offsets;
@@ -248,33 +298,34 @@ impl Checkpoint {
                     float,
                 };
                 if tensors.insert(name.clone(), location).is_some() {
-                    return Err(tensor_error(&name, "lies in two files"));
+                    return Err(tensor_error(&file, &name, "lies in another file as well"));
                 }
             }
+            names.push(file);
             files.push(bytes);
         }
         if let Some(missing) = expected.keys().find(|name| !tensors.contains_key(*name)) {
-            return Err(tensor_error(missing, "is missing"));
+            let file = match &names[..] {
+                [file] => file,
+                _ => INDEX,
+            };
+            return Err(tensor_error(file, missing, "is missing"));
         }
         let checkpoint = Self { files, tensors };
-        checkpoint.check_finite()?;
+        checkpoint.check_finite(&names)?;
         Ok(checkpoint)
     }
 
-    fn check_finite(&self) -> Result<(), TensorError> {
-        let names: Vec<&String> = self.tensors.keys().collect();
-        let broken = names.into_par_iter().find_first(|name| {
-            let location = &self.tensors[*name];
-            !decode(self.bytes(location), location.float)
-                .iter()
-                .all(|x| x.is_finite())
-        });
-        broken.map_or(Ok(()), |name| {
-            Err(tensor_error(
-                name,
-                "holds a value that is not a finite number",
-            ))
-        })
+    fn check_finite(&self, files: &[String]) -> Result<(), TensorError> {
+        let tensors: Vec<(&String, &Location)> = self.tensors.iter().collect();
+        let broken = tensors
+            .into_par_iter()
+            .find_first(|(_, location)| !all_finite(self.bytes(location), location.float));
+        let Some((name, location)) = broken else {
+            return Ok(());
+        };
+        let reason = "holds a value that is not a finite number";
+        Err(tensor_error(&files[location.file], name, reason))
     }
 
     fn bytes(&self, location: &Location) -> &[u8] {
@@ -285,6 +336,25 @@ impl Checkpoint {
     pub fn tensor(&self, name: &str) -> Vec<f32> {
         let location = &self.tensors[name];
         decode(self.bytes(location), location.float)
+    }
+}
+
+/// Whether all little-endian floats of a type are numbers: infinity and what is none have all bits of their exponent set.
+fn all_finite(bytes: &[u8], float: Float) -> bool {
+    let short = |exponent: u16| {
+        let (words, _) = bytes.as_chunks::<2>();
+        let mut words = words.iter().map(|&word| u16::from_le_bytes(word));
+        words.all(|word| word & exponent != exponent)
+    };
+    match float {
+        Float::F32 => {
+            let (words, _) = bytes.as_chunks::<4>();
+            words
+                .iter()
+                .all(|&word| f32::from_le_bytes(word).is_finite())
+        }
+        Float::F16 => short(0x7c00),
+        Float::BF16 => short(0x7f80),
     }
 }
 
@@ -502,7 +572,10 @@ pub(crate) mod tests {
             ("b.safetensors", safetensors_file(b)),
         ];
         let message = open("tensors-promised", &files).unwrap_err().to_string();
-        assert!(message.contains("is not in"), "{message}");
+        assert!(
+            message.contains("a.safetensors: tensor") && message.contains("is not there"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -520,5 +593,12 @@ pub(crate) mod tests {
         assert!(from_half(0x7c00).is_infinite());
         assert!(from_half(0x7c01).is_nan());
         assert_eq!(decode(&[0x80, 0x3f], Float::BF16), [1.0]);
+        for float in [Float::F16, Float::BF16] {
+            for bits in 0..=u16::MAX {
+                let bytes = bits.to_le_bytes();
+                let finite = decode(&bytes, float)[0].is_finite();
+                assert_eq!(all_finite(&bytes, float), finite, "{float:?} {bits:#x}");
+            }
+        }
     }
 }

@@ -60,8 +60,9 @@ impl Cells<'_> {
         let (group, inner) = index.split_at(grouped.min(index.len()));
         let group = group.first().copied().unwrap_or(0);
         let volume = |sizes: &[usize]| sizes.iter().product::<usize>();
-        let mut start: usize = shape.groups()[..group].iter().map(|s| volume(s)).sum();
-        let sizes = &shape.groups()[group];
+        let groups = shape.groups();
+        let mut start: usize = groups[..group].iter().map(|s| volume(s)).sum();
+        let sizes = &groups[group];
         for (axis, &i) in inner.iter().enumerate() {
             assert!(i < sizes[axis], "{name}{index:?} does not exist");
             start += i * volume(&sizes[axis + 1..]);

@@ -211,14 +211,30 @@ fn models_above_the_limits_are_refused_before_memory_is_taken() {
         id.header.sizes = sizes;
         id
     };
-    let refused = Err(Reject::check("limits: the model is too large"));
-    let plan = |id: &ModelId| Plan::new(id).map(|p| p.chunks().len());
-    assert_eq!(plan(&id(largest, Params::choose(1 << 30, 1))), refused);
+    let plan = |id: &ModelId| {
+        let plan = Plan::new(id).map_err(|reject| reject.to_string());
+        plan.map(|p| p.chunks().len())
+    };
+    let refused = plan(&id(largest, Params::choose(1 << 30, 1))).unwrap_err();
+    assert!(refused.contains("cells, at most 68719476736"), "{refused}");
     // Rows too short for so many weights.
     let short = Params::choose(4000, 1);
     assert_eq!(short.log_row, 10);
-    assert_eq!(plan(&id(published_sizes(), short.clone())), refused);
+    let refused = plan(&id(published_sizes(), short.clone())).unwrap_err();
+    assert!(refused.contains("full rows, at most 524288"), "{refused}");
     assert_eq!(plan(&id(odd_sizes(), short)), Ok(1));
+    // A vocabulary that is cut along its longest axis, into many parts.
+    let long = crate::header::Sizes {
+        vocab_size: 1 << 20,
+        hidden_size: 1 << 14,
+        num_hidden_layers: 1,
+        ..odd_sizes()
+    };
+    let refused = plan(&id(long, Params::choose(1 << 34, 1))).unwrap_err();
+    assert!(
+        refused.contains("indices of parts, at most 4194304"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -240,7 +256,15 @@ fn other_files_are_no_certificates() {
         Err(VerifyError::Rejected(reject)) => reject,
         other => panic!("{other:?}"),
     };
-    assert_eq!(rejected(&start), DecodeError::Truncated("pads root").into());
+    let length = certificate_length(&id, &Plan::new(&id).unwrap()).unwrap();
+    assert_eq!(file_length(&id, &start), Ok(length));
+    let Length { least, most } = length;
+    for found in [start.len() as u64, least - 1, most + 1] {
+        let mut file = start.clone();
+        file.resize(found as usize, 0);
+        let wrong = DecodeError::Length { found, least, most };
+        assert_eq!(rejected(&file), wrong.into());
+    }
     let mut other = start.clone();
     other[12] ^= 1;
     let about = "model id: the certificate is about another model";
@@ -254,7 +278,10 @@ fn other_files_are_no_certificates() {
         ));
     }
     for byte in [0, 1, 255] {
-        let garbage = [&start[..], &[byte; 4096]].concat();
-        rejected(&garbage);
+        let mut garbage = start.clone();
+        garbage.resize(least as usize, byte);
+        let reject = rejected(&garbage);
+        let wrong_length = matches!(reject, Reject::Malformed(DecodeError::Length { .. }));
+        assert!(!wrong_length, "{reject}");
     }
 }

@@ -22,7 +22,7 @@ pub use party::VerifierParty;
 pub use public::Publics;
 pub use term::{AxisUse, Factor, Source, Weighted, weigh};
 
-use crate::relation::{Count, Dims, Expr, Label, Lookup, Relation, Round, Term};
+use crate::relation::{Count, Dims, Expr, Label, Lookup, Public, Relation, Round, Term};
 use ark_ff::{AdditiveGroup, Field};
 use core::ops::{Add, Mul, Sub};
 use std::collections::BTreeMap;
@@ -46,6 +46,11 @@ pub trait Party {
 
     /// A value that both parties know.
     fn public(&self, x: K) -> Self::Value;
+    /// Whether nothing is asked but how many messages there are. Values that both parties know are then not computed:
+    /// that takes a pass over all groups for each.
+    fn only_counts(&self) -> bool {
+        false
+    }
     /// Draws a challenge.
     fn challenge(&mut self, label: &'static str) -> K;
     /// Proves that the fractions of all columns sum to zero, or keeps their sum where the columns are a part of all; ends in a point and the values of the concatenated
@@ -219,7 +224,7 @@ impl<'a, P: Party> Run<'a, P> {
                 .copied()
                 .zip(columns.axis_weights(c, &point))
                 .collect();
-            let ones = self.publics.functional(None, &lookup.out, &at);
+            let ones = self.functional(None, &lookup.out, &at);
             p = p + self.count(lookup, &at, ones)? * selector;
             let key = self.key(lookup, &at, ones)?;
             let alpha = self.publics.challenges.alpha;
@@ -233,13 +238,20 @@ impl<'a, P: Party> Run<'a, P> {
         })
     }
 
+    /// The functional of a public function over an index set.
+    fn functional(&self, p: Option<Public>, out: &[Label], at: &Point) -> K {
+        if self.party.only_counts() {
+            K::ONE
+        } else {
+            self.publics.functional(p, out, at)
+        }
+    }
+
     fn count(&mut self, lookup: &'a Lookup, at: &Point, ones: K) -> Result<P::Value, P::Error> {
         let (sign, reference) = match &lookup.count {
             Count::One => return Ok(self.party.public(ones)),
             Count::Causal => {
-                let causal =
-                    self.publics
-                        .functional(Some(crate::relation::Public::Causal), &lookup.out, at);
+                let causal = self.functional(Some(Public::Causal), &lookup.out, at);
                 return Ok(self.party.public(causal));
             }
             Count::Plus(r) => (K::ONE, r),
@@ -310,6 +322,9 @@ impl<'a, P: Party> Run<'a, P> {
         let mut total = self.party.public(K::ZERO);
         for term in &expr.0 {
             let coefficient = lift(from_i64(term.coefficient));
+            if term.refs.is_empty() && self.party.only_counts() {
+                continue;
+            }
             match weigh(self.relation, self.dims, self.publics, out, at, term) {
                 Weighted::Public(x) => total = total + self.party.public(x * coefficient),
                 Weighted::Product {
@@ -374,6 +389,7 @@ impl<'a, P: Party> Run<'a, P> {
     ) -> Result<P::Value, P::Error> {
         let weights = factor.weights_at(self.dims, point);
         match factor.source {
+            Source::Public(_) if self.party.only_counts() => Ok(self.party.public(K::ONE)),
             Source::Public(p) => Ok(self.party.public(self.publics.value(p, &weights))),
             Source::Tensor(tensor) => {
                 let components = if self.relation.tensors[tensor].extension {

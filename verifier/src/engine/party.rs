@@ -60,6 +60,9 @@ impl Party for VerifierParty<'_, '_> {
     fn public(&self, x: K) -> Hidden {
         Hidden::public(x)
     }
+    fn only_counts(&self) -> bool {
+        self.channel.is_rehearsal()
+    }
     fn challenge(&mut self, label: &'static str) -> K {
         self.channel.challenge(label)
     }

@@ -160,7 +160,7 @@ impl Publics<'_> {
         let (group, inner) = weights.split_at(usize::from(shape.is_grouped()));
         let inner_labels = &out[group.len()..];
         let mut total = K::ZERO;
-        for (g, sizes) in shape.groups().iter().enumerate() {
+        shape.each_group(|g, sizes| {
             let outer = group.first().map_or(K::ONE, |w| w.at(g));
             let sums = || sizes.iter().zip(inner).map(|(&n, w)| w.prefix_sum(n));
             // One inner axis with a functional of its own, plain sums along the others.
@@ -215,7 +215,7 @@ impl Publics<'_> {
                         table.labels().first().map_or(K::ZERO, |&l| along(l, &own))
                     }
                 };
-        }
+        });
         total
     }
 }

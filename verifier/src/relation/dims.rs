@@ -3,7 +3,7 @@
 use super::Label;
 use crate::gadgets::rms_norm::EXPONENT_MAX;
 use crate::header::Sizes;
-use zkmoe_commit::shape::{Shape, index_bits};
+use zkmoe_commit::shape::{AxisSize, Ragged, Shape, index_bits};
 
 /// The public sizes of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,9 @@ pub struct Dims {
     pub sizes: Sizes,
     /// Sizes of the batch.
     pub batch: BatchShape,
+    /// Lengths and loads, as all shapes share them.
+    lengths: Ragged,
+    loads: Ragged,
 }
 
 /// Exponents of the norm's table.
@@ -33,7 +36,14 @@ pub const CELLS: usize = 4;
 impl Dims {
     /// Sizes for one model and one batch.
     pub fn new(sizes: Sizes, batch: BatchShape) -> Self {
-        Self { sizes, batch }
+        let lengths = Ragged::new(batch.lengths.clone());
+        let loads = Ragged::new(batch.blocks.iter().map(|b| b.2).collect());
+        Self {
+            sizes,
+            batch,
+            lengths,
+            loads,
+        }
     }
 
     /// Sizes for a model alone. Nothing about weights depends on a batch, so the smallest stands for any.
@@ -48,15 +58,15 @@ impl Dims {
 
     /// The longest padded length.
     pub fn longest(&self) -> usize {
-        self.batch.lengths.iter().copied().max().unwrap_or(1)
+        self.lengths.largest().max(1)
     }
 
-    /// The size of an index in group `group` of the shape it occurs in; the largest where there is no group axis.
-    fn size_in(&self, label: Label, group: Option<(Label, usize)>) -> usize {
+    /// The size of an index in a shape with this group axis.
+    fn size_in(&self, label: Label, group: Label) -> AxisSize {
         match (label, group) {
-            (Label::Position | Label::Key, Some((Label::Request, r))) => self.batch.lengths[r],
-            (Label::Row, Some((Label::Block, a))) => self.batch.blocks[a].2,
-            _ => self.size(label),
+            (Label::Position | Label::Key, Label::Request) => AxisSize::Each(self.lengths.clone()),
+            (Label::Row, Label::Block) => AxisSize::Each(self.loads.clone()),
+            _ => AxisSize::Same(self.size(label)),
         }
     }
 
@@ -69,7 +79,7 @@ impl Dims {
             Label::Layer => s.num_hidden_layers,
             Label::Stream => s.num_hidden_layers + 1,
             Label::Position | Label::Key => self.longest(),
-            Label::Row => self.batch.blocks.iter().map(|b| b.2).max().unwrap_or(1),
+            Label::Row => self.loads.largest().max(1),
             Label::Decoded => self.batch.decoded,
             Label::KvHead => s.num_key_value_heads,
             Label::Group => s.query_group,
@@ -95,22 +105,11 @@ impl Dims {
     /// The index set of a list of indices, a group index first if there is one.
     pub fn shape(&self, labels: &[Label]) -> Shape {
         match labels.split_first() {
-            Some((&group @ (Label::Request | Label::Block), inner)) => Shape::grouped(
-                (0..self.size(group))
-                    .map(|g| {
-                        inner
-                            .iter()
-                            .map(|&l| self.size_in(l, Some((group, g))))
-                            .collect()
-                    })
-                    .collect(),
+            Some((&group @ (Label::Request | Label::Block), inner)) => Shape::by_axis(
+                self.size(group),
+                inner.iter().map(|&l| self.size_in(l, group)).collect(),
             ),
-            _ => Shape::dense(
-                &labels
-                    .iter()
-                    .map(|&l| self.size_in(l, None))
-                    .collect::<Vec<_>>(),
-            ),
+            _ => Shape::dense(&labels.iter().map(|&l| self.size(l)).collect::<Vec<_>>()),
         }
     }
 
