@@ -165,14 +165,16 @@ impl Secret {
         blake3::keyed_hash(&self.0, bytes)
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The bytes of its file.
+    pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         write_magic(&mut w, &SECRET_MAGIC, SECRET_VERSION);
         w.raw(&self.0);
         w.bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    /// Reads a secret from the bytes of its file.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         read_magic(&mut r, &SECRET_MAGIC, SECRET_VERSION, "secret")?;
         let secret = r.digest("secret")?;

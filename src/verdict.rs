@@ -99,7 +99,8 @@ pub struct Note {
 }
 
 impl Note {
-    fn new(secret: &Secret, about: &[u8; 32], certified: &Certified) -> Self {
+    /// A note that is marked with this secret.
+    pub fn new(secret: &Secret, about: &[u8; 32], certified: &Certified) -> Self {
         Self {
             about: *about,
             certified: *certified,
@@ -112,7 +113,8 @@ impl Note {
         self.mac == mac(secret, &body(&self.about, &self.certified), PROTOCOLS)
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The bytes of its file.
+    pub fn encode(&self) -> Vec<u8> {
         [&body(&self.about, &self.certified)[..], self.mac.as_bytes()].concat()
     }
 

@@ -23,7 +23,7 @@ use zkmoe_verifier::id::ModelId;
 
 use crate::commitment::os_randomness;
 use crate::files::{Mode, open_regular, write_file};
-pub use last::{LAST_MAGIC, last_name, read_last};
+pub use last::{LAST_MAGIC, decode_last, last_name, read_last};
 pub use ledger::{Ledger, Opening};
 
 use last::Last;
@@ -209,7 +209,7 @@ impl Head {
     /// Head and slots from the start of a file, and the size of the file against both.
     fn with_slots(start: &[u8], size: u64) -> Result<(Self, Slots), DecodeError> {
         let head = Self::decode(start)?;
-        let slots = Slots::decode(start)?;
+        let slots = Slots::decode(start, &head.encode())?;
         if slots.ledger().batches > head.limit {
             return Err(DecodeError::Invalid("batches"));
         }
@@ -242,7 +242,13 @@ impl KeyState {
         let mut file = open_regular(path).map_err(io_error(path))?;
         let size = regular_size(path, &file)?;
         let start = read_start(&mut file).map_err(io_error(path))?;
-        let (head, slots) = Head::with_slots(&start, size).map_err(decode_error(path))?;
+        Self::decode(&start, size).map_err(decode_error(path))
+    }
+
+    /// Reads the state from the start of a key that has `size` bytes: head and ledgers, which are checked, without its
+    /// digests.
+    pub fn decode(start: &[u8], size: u64) -> Result<Self, DecodeError> {
+        let (head, slots) = Head::with_slots(start, size)?;
         Ok(Self {
             id: head.id,
             log_columns: head.log_columns,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
 
 use super::ledger::Ledger;
-use super::slots::{Block, Slots, block, read_start};
+use super::slots::{Block, SLOTS_END, Slots, block, read_start};
 use super::{KeyError, decode_error, io_error, regular_size};
 use crate::files::{Mode, open_regular, write_file};
 
@@ -21,7 +21,8 @@ pub const LAST_MAGIC: [u8; 8] = *b"ZKMOLST\0";
 /// The version of the format.
 pub const LAST_VERSION: u32 = 1;
 
-fn head(id: &[u8; 32]) -> Block {
+/// The first block of the file.
+pub(super) fn head(id: &[u8; 32]) -> Block {
     let mut w = Writer::new();
     write_magic(&mut w, &LAST_MAGIC, LAST_VERSION);
     w.raw(id);
@@ -52,14 +53,24 @@ pub fn read_last(path: &Path) -> Result<([u8; 32], Ledger), KeyError> {
 fn read(path: &Path, file: &mut File) -> Result<([u8; 32], Slots), KeyError> {
     let size = regular_size(path, file)?;
     let bytes = read_start(file).map_err(io_error(path))?;
-    let decoded = read_head(&bytes).and_then(|id| {
-        let slots = Slots::decode(&bytes)?;
-        match size - bytes.len() as u64 {
-            0 => Ok((id, slots)),
-            n => Err(DecodeError::Trailing(n as usize)),
-        }
-    });
-    decoded.map_err(decode_error(path))
+    decode(&bytes, size).map_err(decode_error(path))
+}
+
+/// Reads the start of a file of `size` bytes, which is all of it.
+fn decode(start: &[u8], size: u64) -> Result<([u8; 32], Slots), DecodeError> {
+    let id = read_head(start)?;
+    let slots = Slots::decode(start, &head(&id))?;
+    match size.saturating_sub(SLOTS_END as u64) {
+        0 => Ok((id, slots)),
+        n => Err(DecodeError::Trailing(n as usize)),
+    }
+}
+
+/// As [`read_last`], from the bytes of the file.
+pub fn decode_last(bytes: &[u8]) -> Result<([u8; 32], Ledger), DecodeError> {
+    let start = &bytes[..bytes.len().min(SLOTS_END)];
+    let (id, slots) = decode(start, bytes.len() as u64)?;
+    Ok((id, *slots.ledger()))
 }
 
 /// The file beside a key that is open.

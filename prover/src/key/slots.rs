@@ -78,11 +78,15 @@ impl Slots {
         [&head[..], &slot, &slot].concat()
     }
 
-    /// Reads head and slots from the first [`SLOTS_END`] bytes of a file.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    /// Reads the slots from the first [`SLOTS_END`] bytes of a file, whose head is to be the one that its fields make.
+    pub(super) fn decode(bytes: &[u8], expected: &Block) -> Result<Self, DecodeError> {
         let (head, slots) = bytes
             .split_first_chunk::<BLOCK>()
             .ok_or(DecodeError::Truncated("head"))?;
+        // The checksums hold with any filler, if it was there before them; no writer puts one there.
+        if head != expected {
+            return Err(DecodeError::Invalid("zeros behind the head"));
+        }
         let slots = slots
             .get(..2 * BLOCK)
             .ok_or(DecodeError::Truncated("ledger"))?;

@@ -439,6 +439,31 @@ fn the_format_is_strict() {
 }
 
 #[test]
+fn the_head_is_filled_up_with_zeros_even_under_a_checksum() {
+    let sample = key(1, 3);
+    let filled = |head: &Block, n: usize| {
+        let mut head = *head;
+        head[n] = 1;
+        Slots::encode(&head, sample.ledger())
+    };
+    let error = Some(DecodeError::Invalid("zeros behind the head"));
+    let head = sample.head.encode();
+    for n in (88..BLOCK).step_by(61).chain([BLOCK - 1]) {
+        let mut file = filled(&head, n);
+        file.extend(sample.tree.leaves().iter().flatten());
+        assert_eq!(Key::decode(&file).err(), error, "byte {n}");
+        let state = KeyState::decode(&file[..SLOTS_END], file.len() as u64);
+        assert_eq!(state.err(), error, "byte {n}");
+    }
+    let head = last::head(&sample.head.id);
+    assert!(decode_last(&Slots::encode(&head, sample.ledger())).is_ok());
+    for n in (44..BLOCK).step_by(61).chain([BLOCK - 1]) {
+        let found = decode_last(&filled(&head, n));
+        assert_eq!(found.err(), error, "byte {n}");
+    }
+}
+
+#[test]
 fn a_file_is_read_as_its_bytes_are() {
     let saved = Saved::new("file");
     saved.spend(Opening::Batch);
