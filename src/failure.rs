@@ -4,7 +4,13 @@
 //! nothing could be checked or made.
 
 use std::fmt::Display;
+use std::io;
 use std::path::Path;
+
+use serde::Serialize;
+
+/// The exit code of a command that could not do its work.
+pub const FAILED: u8 = 2;
 
 /// How a command ended that did its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +37,7 @@ impl Outcome {
 pub struct Failure {
     message: String,
     advice: Option<String>,
+    reported: bool,
 }
 
 impl Failure {
@@ -39,6 +46,7 @@ impl Failure {
         Self {
             message: message.to_string(),
             advice: None,
+            reported: false,
         }
     }
 
@@ -47,15 +55,86 @@ impl Failure {
         Self::new(format_args!("{}: {reason}", path.display()))
     }
 
-    /// Adds the way out.
+    /// A file that the system did not let be read or written.
+    pub fn io(path: &Path, error: &io::Error) -> Self {
+        let failure = Self::file(path, error);
+        match io_advice(error) {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        }
+    }
+
+    /// Names the way out, instead of the one that was named before.
     #[must_use]
     pub fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }
 
+    /// Adds to the way out.
+    #[must_use]
+    pub fn also(mut self, advice: impl Display) -> Self {
+        self.advice = Some(match self.advice {
+            Some(before) => format!("{before}; {advice}"),
+            None => advice.to_string(),
+        });
+        self
+    }
+
+    /// Marks a failure that the report on standard output tells of.
+    #[must_use]
+    pub fn reported(mut self) -> Self {
+        self.reported = true;
+        self
+    }
+
+    /// Whether the report on standard output tells of it.
+    pub fn is_reported(&self) -> bool {
+        self.reported
+    }
+
     /// The way out, if there is one.
     pub fn advice(&self) -> Option<&str> {
         self.advice.as_deref()
+    }
+}
+
+/// What helps where the system refuses.
+pub fn io_advice(error: &io::Error) -> Option<&'static str> {
+    use io::ErrorKind as Kind;
+    Some(match error.kind() {
+        Kind::StorageFull | Kind::QuotaExceeded => {
+            "free some space there, or choose another place, and run the command again"
+        }
+        Kind::FileTooLarge => {
+            "raise the limit on the size of files (`ulimit -f`), or choose a place that has none, and run the command again"
+        }
+        Kind::ReadOnlyFilesystem | Kind::PermissionDenied => {
+            "choose another place, or have its owner let you in"
+        }
+        Kind::NotFound | Kind::NotADirectory | Kind::IsADirectory => "look at the name again",
+        _ => return None,
+    })
+}
+
+/// A failure as one JSON object, for whoever asked for JSON.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// What is wrong.
+    pub error: String,
+    /// The way out, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// The exit code of the process.
+    pub exit_code: u8,
+}
+
+impl From<&Failure> for Report {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            error: failure.message.clone(),
+            advice: failure.advice.clone(),
+            exit_code: FAILED,
+        }
     }
 }

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zkmoe_commit::channel::Reject;
 use zkmoe_commit::codec::DecodeError;
-use zkmoe_prover::files::{Mode, open_regular, write_atomic, write_file};
-use zkmoe_prover::key::{Key, KeyError, Opening, last_name};
-use zkmoe_prover::model::Model;
+use zkmoe_prover::files::{self, Mode, open_regular, write_atomic, write_file};
+use zkmoe_prover::key::{Key, KeyError, KeyState, Opening, last_name};
+use zkmoe_prover::model::{Model, ModelError};
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_verifier::id::{MAX_ID, ModelId};
 use zkmoe_verifier::length::Length;
 use zkmoe_verifier::verify::VerifyError;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, io_advice};
 use crate::output::note;
 
 /// The most bytes of a file for which there is no closer limit: texts, replies, configurations.
@@ -27,7 +27,7 @@ const MAX_FILE: u64 = 1 << 24;
 
 /// Opens a file and asks for its length. Devices and pipes without end are refused.
 fn open(path: &Path) -> Result<(File, u64), Failure> {
-    let io = |error| Failure::file(path, error);
+    let io = |error| Failure::io(path, &error);
     // Asked before it is opened, since opening a pipe waits for its other end.
     if !fs::metadata(path).map_err(io)?.is_file() {
         return Err(Failure::file(path, "is not a regular file").advise("copy it to a file first"));
@@ -52,7 +52,7 @@ pub fn read_at_most(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     file.take(most)
         .read_to_end(&mut bytes)
-        .map_err(|error| Failure::file(path, error))?;
+        .map_err(|error| Failure::io(path, &error))?;
     Ok(bytes)
 }
 
@@ -72,7 +72,7 @@ impl Proof {
         (&mut file)
             .take(start as u64)
             .read_to_end(&mut bytes)
-            .map_err(|error| Failure::file(path, error))?;
+            .map_err(|error| Failure::io(path, &error))?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -109,58 +109,126 @@ impl Proof {
         self.file
             .take(left)
             .read_to_end(&mut bytes)
-            .map_err(|error| Failure::file(&self.path, error))?;
+            .map_err(|error| Failure::io(&self.path, &error))?;
         Ok(Ok(bytes))
     }
 }
 
 /// Reads a text file.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
-    String::from_utf8(read(path)?).map_err(|error| {
+    utf8(read(path)?).map_err(|reason| {
+        Failure::file(path, format_args!("is {reason}")).advise("convert it to UTF-8")
+    })
+}
+
+/// Bytes as text; the error says where they are none.
+pub fn utf8(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::file(path, format_args!("is not UTF-8 text (byte {at})"))
-            .advise("convert it to UTF-8")
+        format!("not UTF-8 text (byte {at})")
     })
 }
 
 /// Writes a file, whole or not at all.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write_atomic(path, |w| w.write_all(bytes))
-        .map_err(|error: io::Error| Failure::file(path, error))
+    write_atomic(path, |w| w.write_all(bytes)).map_err(|error: io::Error| Failure::io(path, &error))
 }
 
 /// Writes a file whose name must be free.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_file(path, Mode::PublicNew, |w| w.write_all(bytes))
-        .map_err(|error: io::Error| Failure::file(path, error))
+        .map_err(|error: io::Error| Failure::io(path, &error))
 }
 
 /// Writes a file that only its owner may read.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_file(path, Mode::Private, |w| w.write_all(bytes))
-        .map_err(|error: io::Error| Failure::file(path, error))
+        .map_err(|error: io::Error| Failure::io(path, &error))
 }
 
 /// Writes a file that only its owner may read and whose name must be free.
 pub fn write_private_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_file(path, Mode::PrivateNew, |w| w.write_all(bytes))
-        .map_err(|error: io::Error| Failure::file(path, error))
+        .map_err(|error: io::Error| Failure::io(path, &error))
 }
 
-/// Refuses a path in a folder that does not exist, before hours of work are done for it.
+/// Refuses a path that no file can be written to, before hours of work are done for it.
 pub fn check_folder_of(path: &Path) -> Result<(), Failure> {
     if path.file_name().is_none() || path.is_dir() {
         return Err(Failure::file(path, "is not the name of a file").advise("add a file name"));
+    }
+    // Too long, perhaps.
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
+            return Err(Failure::file(path, error).advise("choose another name"));
+        }
+        _ => {}
     }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    if folder.is_dir() {
-        Ok(())
-    } else {
-        Err(Failure::file(path, "its folder does not exist")
-            .advise(format!("create {} first", folder.display())))
+    match folder.metadata() {
+        Ok(about) if about.is_dir() => probe(folder),
+        Ok(_) => Err(
+            Failure::file(path, format_args!("{} is not a folder", folder.display()))
+                .advise("choose another folder"),
+        ),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::file(path, "its folder does not exist")
+                .advise(format!("create {} first", folder.display())))
+        }
+        Err(error) => Err(Failure::io(path, &error)),
+    }
+}
+
+/// Refuses a folder in which no file can be made.
+fn probe(folder: &Path) -> Result<(), Failure> {
+    files::check_writable(folder).map_err(|error| {
+        Failure::file(folder, format_args!("no file can be made in it: {error}"))
+            .advise("choose another folder")
+    })
+}
+
+/// Refuses to replace a file that is not of the kind that will be written, so that a slip of the hand costs no key and no
+/// checkpoint. An empty file is of every kind; `kind` is what to look for, as a noun, and `is` finds it in the file.
+pub fn check_replaceable(
+    path: &Path,
+    kind: &str,
+    is: impl FnOnce(&[u8]) -> bool,
+) -> Result<(), Failure> {
+    let Ok(about) = path.metadata() else {
+        return Ok(());
+    };
+    if !about.is_file() {
+        return Err(Failure::file(path, "is not a regular file").advise("choose another name"));
+    }
+    // Models are large, and their first bytes tell.
+    let mut start = Vec::new();
+    open_regular(path)
+        .and_then(|file| file.take(1 << 24).read_to_end(&mut start))
+        .map_err(|error| Failure::io(path, &error))?;
+    if start.is_empty() || is(&start) {
+        return Ok(());
+    }
+    Err(Failure::file(path, format_args!("exists and is no {kind}"))
+        .advise("choose another name, or remove the file if nobody needs it"))
+}
+
+/// Refuses to write to a file that is read as well.
+pub fn check_apart(out: &Path, inputs: &[Option<&Path>]) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let Some(out_real) = real(out) else {
+        return Ok(());
+    };
+    let mut inputs = inputs.iter().flatten();
+    match inputs.find(|input| real(input).as_ref() == Some(&out_real)) {
+        None => Ok(()),
+        Some(input) => Err(Failure::file(
+            out,
+            format_args!("would be written over {}, which is read", input.display()),
+        )
+        .advise("choose another name")),
     }
 }
 
@@ -173,7 +241,10 @@ pub fn check_new_key(path: &Path) -> Result<(), Failure> {
     let taken = |path: &Path| path.symlink_metadata().is_ok();
     if taken(path) {
         let reason = "exists; a key is never overwritten, because without it nothing can be proved under its model id";
-        return Err(Failure::file(path, reason).advise("choose another name"));
+        return Err(Failure::file(path, reason).advise(format!(
+            "choose another name; `zkmoe inspect {}` tells what it belongs to and what it has opened",
+            path.display()
+        )));
     }
     let last = last_name(path);
     if taken(&last) {
@@ -194,11 +265,31 @@ pub fn tokenizer(path: &Path, json: &[u8]) -> Result<Tokenizer, Failure> {
 /// Opens a quantized model and its tokenizer.
 pub fn open_model(path: &Path) -> Result<(Model, Tokenizer), Failure> {
     let model = Model::open(path).map_err(|error| {
-        Failure::new(error)
-            .advise("`zkmoe import CHECKPOINT_DIR --out model.zkm` makes a model file")
+        let advice = match &error {
+            ModelError::Io { error, .. } if error.kind() != io::ErrorKind::NotFound => {
+                io_advice(error)
+            }
+            _ => None,
+        };
+        Failure::new(error).advise(
+            advice.unwrap_or("`zkmoe import CHECKPOINT_DIR --out model.zkm` makes a model file"),
+        )
     })?;
     let tokenizer = tokenizer(path, model.tokenizer_json())?;
     Ok((model, tokenizer))
+}
+
+/// Refuses what was made of a model whose file was written to meanwhile.
+pub fn check_unchanged(path: &Path, model: &Model) -> Result<(), Failure> {
+    match model.is_unchanged() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(
+            Failure::file(path, "was written to while it was in use").advise(
+                "replace a model by renaming another to its name, as `zkmoe import` does, and run the command again",
+            ),
+        ),
+        Err(error) => Err(Failure::io(path, &error)),
+    }
 }
 
 /// Why bytes are not what they should be, with where to get better ones.
@@ -229,23 +320,20 @@ pub fn check_writable(folder: &Path) -> Result<(), Failure> {
     if !there.is_dir() {
         return Err(Failure::file(there, "is not a folder").advise("choose another folder"));
     }
-    // A file that never gets its name shows whether there could be one.
-    let cancelled = || io::Error::other("cancelled");
-    let mut writable = false;
-    let probe = write_file(&there.join("probe"), Mode::Private, |_| {
-        writable = true;
-        Err(cancelled())
-    });
-    match probe {
-        Err(error) if !writable => Err(Failure::file(there, error).advise("choose another folder")),
-        _ => Ok(()),
-    }
+    probe(there)
 }
 
 /// What to do about a key that cannot be used.
 pub fn key_advice(error: &KeyError) -> String {
     match error {
-        KeyError::InUse(_) => "wait until the other command has ended".to_owned(),
+        KeyError::InUse(key) => format!(
+            "one command uses a key at a time, so that no opening is counted twice: wait until the other one has ended; \
+             `lsof {key}` names it"
+        ),
+        KeyError::Exists(_) => "choose another name".to_owned(),
+        KeyError::Io { error, .. } if error.kind() != io::ErrorKind::NotFound => io_advice(error)
+            .unwrap_or("see that the key and the file beside it can be read and written")
+            .to_owned(),
         KeyError::Restored { last, .. } => format!(
             "take the newest key; proofs of two copies together may show weights. If the newest is lost, commit again, or \
              remove {last} at the price of what the lost proofs have shown"
@@ -281,6 +369,61 @@ pub fn open_key(path: &Path) -> Result<Key, Failure> {
         ));
     }
     Ok(key)
+}
+
+/// Adds to a failure whether the key has counted the opening that it ended, given how many it had counted before.
+/// `then` is what to do if it has.
+pub fn counted(failure: Failure, key: &Path, before: u64, then: &str) -> Failure {
+    match KeyState::read(key) {
+        Ok(state) if state.ledger.openings() > before => {
+            failure.also(format_args!("the key has counted it all the same; {then}"))
+        }
+        Ok(_) => failure.also("the key has counted nothing"),
+        Err(_) => failure.also(format_args!(
+            "`zkmoe inspect {}` tells whether the key has counted it",
+            key.display()
+        )),
+    }
+}
+
+/// Files and folders that are removed again unless everything succeeds.
+#[derive(Debug, Default)]
+pub struct Written(Vec<PathBuf>);
+
+impl Written {
+    /// A file that was written.
+    pub fn push(&mut self, path: &Path) {
+        self.0.push(path.to_owned());
+    }
+
+    /// What does not exist yet of a folder and those that it is in.
+    pub fn push_folders(&mut self, folder: &Path) {
+        let mut missing: Vec<&Path> = folder
+            .ancestors()
+            .take_while(|path| !path.as_os_str().is_empty() && path.symlink_metadata().is_err())
+            .collect();
+        missing.reverse();
+        missing.into_iter().for_each(|path| self.push(path));
+    }
+
+    /// Everything succeeded.
+    pub fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        // The last first: it relies on those before it, as an id on its key and a proof on its slips.
+        for path in self.0.iter().rev() {
+            // A folder goes only if nothing else is in it.
+            let _ = if path.is_dir() {
+                fs::remove_dir(path)
+            } else {
+                fs::remove_file(path)
+            };
+        }
+    }
 }
 
 /// A text from the command line or from a file.
@@ -329,5 +472,77 @@ impl Response {
         text(self.response.as_ref(), self.response_file.as_ref())?.ok_or_else(|| {
             Failure::new("no response was given").advise("add --response or --response-file")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::Scratch;
+
+    #[test]
+    fn what_was_written_is_removed_unless_it_is_kept() {
+        let scratch = Scratch::new("written");
+        let there = scratch.0.join("there");
+        fs::create_dir(&there).unwrap();
+        let deep = there.join("a/b/c");
+        let make = |keep: bool, other: Option<&str>| {
+            let mut written = Written::default();
+            written.push_folders(&deep);
+            fs::create_dir_all(&deep).unwrap();
+            fs::write(deep.join("x"), "").unwrap();
+            written.push(&deep.join("x"));
+            if let Some(other) = other {
+                fs::write(there.join(other), "").unwrap();
+            }
+            if keep {
+                written.keep();
+            }
+        };
+        make(false, None);
+        assert!(there.exists() && !there.join("a").exists());
+        make(false, Some("a/of somebody else"));
+        assert!(there.join("a").exists() && !there.join("a/b").exists());
+        make(true, None);
+        assert!(deep.join("x").exists());
+    }
+
+    #[test]
+    fn only_files_of_the_kind_are_replaced() {
+        let scratch = Scratch::new("replaceable");
+        let path = scratch.0.join("model.key");
+        let check = || check_replaceable(&path, "reply", |bytes| bytes.starts_with(b"{"));
+        check().unwrap();
+        for (bytes, fine) in [("", true), ("{}", true), ("ZKMOKEY", false)] {
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(check().is_ok(), fine, "{bytes}");
+        }
+        let failure = check().unwrap_err();
+        assert!(failure.to_string().contains("exists and is no reply"));
+        assert!(check_apart(&path, &[None, Some(&scratch.0)]).is_ok());
+        let spelled = scratch.0.join("./model.key");
+        let failure = check_apart(&path, &[None, Some(&spelled)]).unwrap_err();
+        assert!(failure.to_string().contains("which is read"));
+    }
+
+    #[test]
+    fn a_refusal_of_the_system_comes_with_advice() {
+        use io::ErrorKind as Kind;
+        let advice = |kind: Kind| Failure::io(Path::new("a"), &kind.into());
+        for (kind, part) in [
+            (Kind::StorageFull, "free some space"),
+            (Kind::QuotaExceeded, "free some space"),
+            (Kind::FileTooLarge, "ulimit -f"),
+            (Kind::ReadOnlyFilesystem, "another place"),
+            (Kind::PermissionDenied, "another place"),
+        ] {
+            let failure = advice(kind).also("nothing was written");
+            let found = failure.advice().unwrap();
+            assert!(found.contains(part), "{found}");
+            assert!(found.ends_with("; nothing was written"), "{found}");
+        }
+        let failure = advice(Kind::Other);
+        assert_eq!(failure.advice(), None);
+        assert_eq!(failure.also("b").advice(), Some("b"));
     }
 }

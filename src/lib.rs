@@ -15,7 +15,9 @@ pub mod learned;
 pub mod neutral;
 pub mod output;
 pub mod reply;
+pub mod signals;
 pub mod state;
+pub mod texts;
 pub mod verdict;
 
 pub use zkmoe_commit as commit;

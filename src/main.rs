@@ -4,23 +4,36 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 use zkmoe::commands::Cli;
+use zkmoe::failure::{FAILED, Failure};
+use zkmoe::output;
 
 fn main() -> ExitCode {
-    match Cli::parse().command.execute() {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return refuse(&usage),
+    };
+    let json = cli.command.json();
+    match cli.command.execute() {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(failure) => {
-            // Where standard error is closed, the exit code still tells.
-            let mut stderr = std::io::stderr().lock();
-            let _ = writeln!(stderr, "error: {failure}");
-            if let Some(advice) = failure.advice() {
-                let _ = writeln!(stderr, "  {advice}");
-            }
-            ExitCode::from(2)
+            output::report_failure(&failure, json);
+            ExitCode::from(FAILED)
         }
     }
+}
+
+/// Prints help, or why the command line cannot be used.
+fn refuse(usage: &clap::Error) -> ExitCode {
+    // Where the streams are closed, the exit code still tells.
+    let _ = usage.print();
+    if usage.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
+        let text = usage.render().to_string();
+        let text = text.trim().trim_start_matches("error: ");
+        output::print_failure(&Failure::new(text));
+    }
+    ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(FAILED))
 }

@@ -9,14 +9,15 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Report};
 
 /// Writes to standard output. A reader who has seen enough and closed the pipe is no error.
 pub fn print(text: impl Display) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format_args!("standard output: {error}")))
+            Err(Failure::new(format_args!("standard output: {error}"))
+                .advise("files that were written are whole; what they are, `zkmoe inspect` tells"))
         }
         _ => Ok(()),
     }
@@ -29,6 +30,25 @@ pub fn emit(report: &(impl Serialize + Display), json: bool) -> Result<(), Failu
         print(text + "\n")
     } else {
         print(report)
+    }
+}
+
+/// Prints a failure to standard output, as one JSON object.
+pub fn print_failure(failure: &Failure) {
+    if let Ok(text) = serde_json::to_string_pretty(&Report::from(failure)) {
+        // There is no other place to report to.
+        let _ = print(text + "\n");
+    }
+}
+
+/// Says why a command failed: to people, and to whoever asked for JSON.
+pub fn report_failure(failure: &Failure, json: bool) {
+    note(format_args!("error: {failure}"));
+    if let Some(advice) = failure.advice() {
+        note(format_args!("  {advice}"));
+    }
+    if json && !failure.is_reported() {
+        print_failure(failure);
     }
 }
 

@@ -110,6 +110,12 @@ impl Reply {
         serde_json::from_value(value).map_err(|error| format!("is not a reply: {error}"))
     }
 
+    /// Whether these are the bytes of a reply, of whatever version.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        let value: Option<serde_json::Value> = serde_json::from_slice(bytes).ok();
+        value.is_some_and(|v| v.get("version").is_some() && v.get("response_ids").is_some())
+    }
+
     /// Writes the reply.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
         let mut text =

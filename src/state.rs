@@ -122,7 +122,7 @@ impl State {
             Ok(()) => Ok(secret),
             // Another command was faster. The file has had all its bytes from the moment it had its name.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_secret(&path),
-            Err(error) => Err(Failure::file(&path, error).advise(OTHER_FOLDER)),
+            Err(error) => Err(Failure::io(&path, &error).also(OTHER_FOLDER)),
         }
     }
 }
@@ -135,7 +135,7 @@ fn make_private(folder: &Path) -> Result<(), Failure> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder
         .create(folder)
-        .map_err(|error| Failure::file(folder, error).advise(OTHER_FOLDER))
+        .map_err(|error| Failure::io(folder, &error).also(OTHER_FOLDER))
 }
 
 fn read_secret(path: &Path) -> Result<Secret, Failure> {

@@ -854,7 +854,7 @@ fn two_spellings_of_one_name_cost_no_key_and_no_model() {
         ],
         2,
     );
-    assert!(err.contains("is the model itself"), "{err}");
+    assert!(err.contains("model.zkm, which is read"), "{err}");
     assert!(
         fs::read(folder.join("model.zkm")).unwrap() == before,
         "the model is still there"

@@ -1,21 +1,65 @@
-//! `zkmoe prove`, killed at any moment: the key counts every proof that left, and nothing half-made is left behind.
+//! Commands killed at any moment: keys count every proof that left, and nothing half-made is left behind.
 //!
-//! The moments are spread over the measured time of a whole run, so the test waits between start and kill.
+//! The moments are spread over the measured time of a whole run, so the tests wait between start and kill. Kills between
+//! two certain writes are in `tests/faults`.
+
+#![cfg(unix)]
+
+mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use common::{CHECKPOINT, Place, random};
 use zkmoe::prover::key::{Key, Opening};
+use zkmoe::prover::model::Model;
+use zkmoe::verifier::certificate::verify_certificate;
 use zkmoe::verifier::id::ModelId;
+use zkmoe::verifier::rotation::verify_rotation;
 use zkmoe::verifier::slip::Slip;
 use zkmoe::verifier::verify::{check_slip, verify_batch};
 
-/// A model, its commitment and one reply in an own folder, whose proofs are the folders `out0`, `out1` and so on.
+/// A folder with a model, its commitment and one reply.
+fn committed(name: &str, batches: usize) -> Place {
+    let place = Place::new(name);
+    let commit = format!("commit model.zkm --id model.id --key model.key --batches {batches}");
+    place.expect(&format!("import {CHECKPOINT} --out model.zkm"), 0);
+    place.expect(&commit, 0);
+    place.expect(
+        "run model.zkm --prompt Once --max-tokens 2 --out story.json",
+        0,
+    );
+    place
+}
+
+fn read_id(place: &Place, name: &str) -> ModelId {
+    ModelId::decode(&place.read(name)).unwrap()
+}
+
+/// Runs a command to its end; gives the time that it took.
+fn whole(mut command: Command) -> Duration {
+    let start = Instant::now();
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(status.unwrap().success(), "{command:?}");
+    start.elapsed()
+}
+
+/// Starts a command and kills it in the `n`-th of `kills` equal parts of the time that a whole run takes. Says whether it
+/// had ended by itself.
+fn kill(mut command: Command, label: &str, whole: Duration, n: usize, kills: usize) -> bool {
+    let moment = (n as f64 + random(label, n)) / kills as f64;
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut child = child.unwrap();
+    sleep(whole.mul_f64(moment).min(Duration::from_secs(120)));
+    let _ = child.kill();
+    child.wait().unwrap().success()
+}
+
+/// A model, its commitment and one reply, whose proofs are the folders `out0`, `out1` and so on.
 struct Provider {
-    folder: PathBuf,
+    place: Place,
     id: ModelId,
     prompt: Vec<u32>,
     /// Runs that were started.
@@ -26,40 +70,11 @@ struct Provider {
 
 impl Provider {
     fn new(name: &str, batches: usize) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        let checkpoint = concat!(env!("CARGO_MANIFEST_DIR"), "/data/olmoe-tiny");
-        let batches = batches.to_string();
-        for args in [
-            &["import", checkpoint, "--out", "model.zkm"][..],
-            &[
-                "commit",
-                "model.zkm",
-                "--id",
-                "model.id",
-                "--key",
-                "model.key",
-                "--batches",
-                &batches,
-            ],
-            &[
-                "run",
-                "model.zkm",
-                "--prompt",
-                "Once upon",
-                "--max-tokens",
-                "2",
-                "--out",
-                "story.json",
-            ],
-        ] {
-            assert!(zkmoe(&folder, args).status().unwrap().success(), "{args:?}");
-        }
-        let id = ModelId::decode(&fs::read(folder.join("model.id")).unwrap()).unwrap();
-        let reply = zkmoe::reply::Reply::open(&folder.join("story.json")).unwrap();
+        let place = committed(name, batches);
+        let id = read_id(&place, "model.id");
+        let reply = zkmoe::reply::Reply::open(&place.file("story.json")).unwrap();
         Self {
-            folder,
+            place,
             id,
             prompt: reply.prompt_ids,
             runs: 0,
@@ -69,25 +84,16 @@ impl Provider {
 
     /// Starts to prove the reply, in a folder of its own.
     fn prove(&mut self) -> Command {
-        let out = format!("out{}", self.runs);
+        let out = self.runs;
         self.runs += 1;
-        let args = [
-            "prove",
-            "model.zkm",
-            "--key",
-            "model.key",
-            "--id",
-            "model.id",
-            "story.json",
-            "--out",
-            &out,
-        ];
-        zkmoe(&self.folder, &args)
+        self.place.command(&format!(
+            "prove model.zkm --key model.key --id model.id story.json --out out{out}"
+        ))
     }
 
     /// Looks at everything that may be there when no run is under way.
     fn check(&mut self) {
-        for entry in fs::read_dir(&self.folder).unwrap() {
+        for entry in fs::read_dir(&self.place.0).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             let known = [
                 "model.zkm",
@@ -103,9 +109,9 @@ impl Provider {
         }
         let mut links = Vec::new();
         for n in 0..self.runs {
-            links.extend(self.check_output(&self.folder.join(format!("out{n}"))));
+            links.extend(self.check_output(&format!("out{n}")));
         }
-        let key = Key::open(&self.folder.join("model.key")).unwrap();
+        let key = Key::open(&self.place.file("model.key")).unwrap();
         let spent = key.ledger().openings();
         assert_eq!(spent, u64::from(key.ledger().batches));
         assert!(spent >= links.len() as u64, "a proof is not counted");
@@ -123,8 +129,8 @@ impl Provider {
     }
 
     /// All that a run may leave: nothing, whole slips, or whole slips and their proof. Gives the link of the proof.
-    fn check_output(&self, out: &Path) -> Option<[[u8; 32]; 2]> {
-        let names: Vec<String> = fs::read_dir(out)
+    fn check_output(&self, out: &str) -> Option<[[u8; 32]; 2]> {
+        let names: Vec<String> = fs::read_dir(self.place.file(out))
             .ok()?
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -136,7 +142,7 @@ impl Provider {
         );
         let read = |name: &str| {
             let there = names.iter().any(|n| n == name);
-            there.then(|| fs::read(out.join(name)).unwrap())
+            there.then(|| self.place.read(&format!("{out}/{name}")))
         };
         let slip = read("story.slip").map(|bytes| Slip::decode(&bytes).unwrap());
         let proof = read("batch.proof")?;
@@ -152,53 +158,25 @@ impl Provider {
     }
 }
 
-fn zkmoe(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zkmoe"));
-    command
-        .args(args)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
-}
-
-/// A number in 0..1 that is the same in every run of the test.
-fn random(n: usize) -> f64 {
-    let hash = blake3::hash(&[b"crash", &n.to_le_bytes()[..]].concat());
-    let (bytes, _) = hash.as_bytes().split_first_chunk().unwrap();
-    u32::from_le_bytes(*bytes) as f64 / f64::from(u32::MAX)
-}
-
 fn survives(name: &str, kills: usize) {
     let mut provider = Provider::new(name, kills + 2);
-    let start = Instant::now();
-    assert!(provider.prove().status().unwrap().success());
-    let whole = start.elapsed();
+    let time = whole(provider.prove());
     provider.check();
     assert_eq!(provider.spent, 1);
     let mut proofs = 0;
     for n in 0..kills {
-        // One moment in each of as many equal parts of the run.
-        let moment = (n as f64 + random(n)) / kills as f64;
-        let mut child = provider.prove().spawn().unwrap();
-        sleep(whole.mul_f64(moment).min(Duration::from_secs(120)));
-        // It may have ended by itself.
-        let _ = child.kill();
-        let status = child.wait().unwrap();
-        proofs += usize::from(status.success());
+        let prove = provider.prove();
+        proofs += usize::from(kill(prove, name, time, n, kills));
         provider.check();
     }
-    assert!(provider.prove().status().unwrap().success());
+    whole(provider.prove());
     provider.check();
-    let left = Key::open(&provider.folder.join("model.key"))
-        .unwrap()
-        .left(Opening::Batch);
+    let key = Key::open(&provider.place.file("model.key")).unwrap();
     println!(
-        "{whole:?} for a whole run; {kills} kills, {proofs} too late; {} openings counted, {left} left",
-        provider.spent
+        "{time:?} for a whole run; {kills} kills, {proofs} too late; {} openings counted, {} left",
+        provider.spent,
+        key.left(Opening::Batch)
     );
-    fs::remove_dir_all(&provider.folder).unwrap();
 }
 
 #[test]
@@ -210,4 +188,110 @@ fn a_killed_prover_is_counted() {
 #[ignore = "takes minutes; the test above kills less often"]
 fn a_prover_killed_fifty_times_is_counted() {
     survives("crash-fifty", 50);
+}
+
+/// Kills `command(n)` a few times, for numbers from 1 on, and looks at what each leaves with `check`; the runs with the
+/// first and the last number come to their end.
+fn killed_and_run_again(
+    place: &Place,
+    label: &str,
+    command: impl Fn(usize) -> String,
+    check: impl Fn(usize, bool),
+) {
+    const KILLS: usize = 4;
+    let time = whole(place.command(&command(0)));
+    check(0, true);
+    for n in 0..KILLS {
+        let done = kill(place.command(&command(n + 1)), label, time, n, KILLS);
+        check(n + 1, done);
+    }
+    whole(place.command(&command(KILLS + 1)));
+    check(KILLS + 1, true);
+    let names = place.names();
+    assert!(
+        names.iter().all(|name| !name.ends_with(".tmp")),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn killed_imports_and_commitments_leave_whole_files() {
+    let place = committed("crash-files", 1);
+    let model = place.read("model.zkm");
+    // Every other import replaces a model.
+    let out = |n: usize| format!("import{}.zkm", n / 2);
+    let import = |n| format!("import {CHECKPOINT} --out {}", out(n));
+    killed_and_run_again(&place, "import", import, |n, done| {
+        assert!(place.has(&out(n)) || !done);
+        if place.has(&out(n)) {
+            assert!(place.read(&out(n)) == model);
+        }
+    });
+    let commit = |n| format!("commit model.zkm --id {n}.id --key {n}.key --batches 1");
+    killed_and_run_again(&place, "commit", commit, |n, done| {
+        let [key, id] = ["key", "id"].map(|end| format!("{n}.{end}"));
+        assert!(place.has(&id) || !done);
+        assert!(place.has(&key) || !place.has(&id), "an id without its key");
+        if place.has(&key) {
+            let key = Key::open(&place.file(&key)).unwrap();
+            assert_eq!(key.ledger().openings(), 0);
+            if place.has(&id) {
+                key.check(&read_id(&place, &id)).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn killed_certificates_and_rotations_are_counted() {
+    let place = committed("crash-proofs", 2);
+    let id = read_id(&place, "model.id");
+    let model = Model::open(&place.file("model.zkm")).unwrap();
+    assert!(id.header == *model.header());
+    // Each run has the key as it was at first.
+    let with_key = |n: usize, prefix: &str| {
+        let key = format!("{prefix}{n}.key");
+        fs::copy(place.file("model.key"), place.file(&key)).unwrap();
+        key
+    };
+    let certify = |n| {
+        let key = with_key(n, "c");
+        format!("certify model.zkm --key {key} --id model.id --out {n}.cert")
+    };
+    killed_and_run_again(&place, "certify", certify, |n, done| {
+        let cert = format!("{n}.cert");
+        let key = Key::open(&place.file(&format!("c{n}.key"))).unwrap();
+        assert!(place.has(&cert) || !done);
+        if place.has(&cert) {
+            verify_certificate(&id, &place.read(&cert)).unwrap();
+            assert_eq!(key.left(Opening::Certificate), 0);
+        }
+        assert_eq!(
+            key.ledger().openings(),
+            u64::from(key.ledger().certificates)
+        );
+    });
+    let rotate = |n| {
+        let key = with_key(n, "r");
+        let out = format!("--out-id next{n}.id --out-key next{n}.key --proof {n}.proof");
+        format!("rotate model.zkm --key {key} --id model.id {out}")
+    };
+    killed_and_run_again(&place, "rotate", rotate, |n, done| {
+        let [new_key, new_id] = ["key", "id"].map(|end| format!("next{n}.{end}"));
+        let proof = format!("{n}.proof");
+        let key = Key::open(&place.file(&format!("r{n}.key"))).unwrap();
+        assert!(place.has(&proof) || !done);
+        assert!(place.has(&new_id) || !place.has(&proof));
+        assert!(place.has(&new_key) || !place.has(&new_id));
+        if place.has(&new_id) {
+            let next = Key::open(&place.file(&new_key)).unwrap();
+            next.check(&read_id(&place, &new_id)).unwrap();
+        }
+        if place.has(&proof) {
+            let to = read_id(&place, &new_id);
+            verify_rotation(&id, &to, &place.read(&proof)).unwrap();
+            assert_eq!(key.left(Opening::Rotation), 0);
+        }
+        assert_eq!(key.ledger().openings(), u64::from(key.ledger().rotations));
+    });
 }

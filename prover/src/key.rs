@@ -22,7 +22,7 @@ use zkmoe_commit::merkle::Tree;
 use zkmoe_verifier::id::ModelId;
 
 use crate::commitment::os_randomness;
-use crate::files::{Mode, open_regular, write_file};
+use crate::files::{Mode, open_regular, sweep, write_file};
 pub use last::{LAST_MAGIC, decode_last, last_name, read_last};
 pub use ledger::{Ledger, Opening};
 
@@ -123,6 +123,14 @@ fn decode_error(path: &Path) -> impl Fn(DecodeError) -> KeyError {
         file: path.display().to_string(),
         error,
     }
+}
+
+/// Keeps other provers from a file, until it is closed.
+fn lock(path: &Path, file: &File) -> Result<(), KeyError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => KeyError::InUse(path.display().to_string()),
+        TryLockError::Error(error) => io_error(path)(error),
+    })
 }
 
 /// The size of a regular file. Anything else may have no end.
@@ -270,9 +278,10 @@ enum Store {
 /// A key file that is open and locked, with the file beside it.
 struct Opened {
     path: PathBuf,
+    // Closed first: whoever finds the key free finds both free.
+    last: Last,
     file: File,
     slots: Slots,
-    last: Last,
 }
 
 impl Opened {
@@ -467,17 +476,18 @@ impl Key {
 
     /// Opens and locks a key file, and compares its ledger with the file beside it.
     pub fn open(path: &Path) -> Result<Self, KeyError> {
-        let name = || path.display().to_string();
+        // Wherever a link to the key lies, there is one file beside it.
+        let real = path.canonicalize().map_err(io_error(path))?;
+        // Before the lock, which a second name of the same file would share.
+        sweep(&real);
+        sweep(&last_name(&real));
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
             .open(path)
             .map_err(io_error(path))?;
         let size = regular_size(path, &file)?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => KeyError::InUse(name()),
-            TryLockError::Error(error) => io_error(path)(error),
-        })?;
+        lock(path, &file)?;
         let start = read_start(&mut file).map_err(io_error(path))?;
         let (head, slots) = Head::with_slots(&start, size).map_err(decode_error(path))?;
         // The file was found to have this size.
@@ -486,8 +496,6 @@ impl Key {
             .read_to_end(&mut leaves)
             .map_err(io_error(path))?;
         let tree = read_tree(&head, &leaves).map_err(decode_error(path))?;
-        // Wherever a link to the key lies, there is one file beside it.
-        let real = path.canonicalize().map_err(io_error(path))?;
         let last = Last::open(last_name(&real), head.id)?;
         let mut opened = Opened {
             path: path.to_owned(),

@@ -7,7 +7,9 @@
 //!
 //! The hashes find damage, not malice: whoever can write the file can write fitting hashes. What ties a proof to the
 //! weights is the commitment. All chunks are checked when the file is opened, in parallel; for a model of many
-//! gigabytes that reads the whole file once.
+//! gigabytes that reads the whole file once. The file stays mapped after that, since it may be larger than memory: whoever
+//! makes something of a model asks [`Model::is_unchanged`] before it leaves. A file that is cut short meanwhile ends the
+//! process by a bus error, as a kill would.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -170,6 +172,14 @@ impl Model {
         };
         model.check().map_err(|fault| fault.within("model"))?;
         Ok(model)
+    }
+
+    /// Whether the file that the model was opened from has not been written to since.
+    pub fn is_unchanged(&self) -> io::Result<bool> {
+        match &self.values {
+            Values::File { bytes, .. } => bytes.is_unchanged(),
+            Values::Parts(_) => Ok(true),
+        }
     }
 
     /// The public header.

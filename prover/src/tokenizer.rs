@@ -162,6 +162,14 @@ impl Tokenizer {
             .map_err(|error| TokenizerError::Decode(error.to_string()))
     }
 
+    /// How many of `ids` are special tokens. In an encoded text these are the ones that it spells out; what decodes to text
+    /// does not show them.
+    pub fn special(&self, ids: &[u32]) -> usize {
+        let added = self.0.get_added_tokens_decoder();
+        let special = |id| added.get(id).is_some_and(|token| token.special);
+        ids.iter().filter(|&id| special(id)).count()
+    }
+
     /// One more than the largest token id.
     pub fn id_bound(&self) -> u32 {
         let largest = self.0.get_vocab(true).into_values().max();
@@ -236,6 +244,9 @@ mod tests {
         let ids = tokenizer.encode("so be it<|endoftext|>").unwrap();
         assert_eq!(ids.last(), Some(&0));
         assert_eq!(tokenizer.decode(&ids).unwrap(), "so be it");
+        assert_eq!(tokenizer.special(&ids), 1);
+        let plain = tokenizer.encode("so be it<|endoftext").unwrap();
+        assert_eq!(tokenizer.special(&plain), 0);
     }
 
     #[test]

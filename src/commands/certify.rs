@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 use zkmoe_prover::certify::certify;
 use zkmoe_prover::commitment::os_randomness;
+use zkmoe_prover::key::KeyError;
 use zkmoe_prover::prove::ProveError;
 
 use super::prove::{Part, Phase, Watch};
@@ -95,13 +96,6 @@ fn check_free(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What went wrong with a certificate that could not be kept.
-fn spent(failure: Failure) -> Failure {
-    failure.advise(
-        "the one certificate of this key was counted all the same; `zkmoe rotate` makes a new key, which can certify its id",
-    )
-}
-
 /// Certifies and writes the certificate.
 pub fn perform(args: &Args) -> Result<Report, Failure> {
     check_free(&args.out)?;
@@ -115,24 +109,39 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let (model, _) = input::open_model(&args.model)?;
     let weights = model.parameters();
     let randomness = os_randomness().map_err(Failure::new)?;
+    let before = key.ledger().openings();
+    let counted = |failure| {
+        let then = "a key makes one certificate, so `zkmoe rotate` has to make a new key, which can certify its id";
+        input::counted(failure, &args.key, before, then)
+    };
     let mut watch = Watch::new();
     let start = Instant::now();
     let certificate =
         certify(&model, &id, &mut key, randomness, &mut watch).map_err(|error| match error {
-            ProveError::Mismatch(_) => Failure::file(
-                &args.model,
-                format_args!("is not the model of {}", args.id.display()),
-            )
-            .advise("take the model file that was committed to; nothing was spent"),
+            ProveError::Mismatch(_) => counted(
+                Failure::file(
+                    &args.model,
+                    format_args!("is not the model of {}", args.id.display()),
+                )
+                .advise("take the model file that was committed to"),
+            ),
+            ProveError::Key(error @ KeyError::Spent { .. }) => {
+                let advice = input::key_advice(&error);
+                Failure::file(&args.key, error).advise(advice)
+            }
             ProveError::Key(error) => {
                 let advice = input::key_advice(&error);
-                Failure::new(error).advise(advice)
+                counted(Failure::new(error).advise(advice))
             }
-            error => spent(Failure::new(error)),
+            error => counted(
+                input::check_unchanged(&args.model, &model)
+                    .err()
+                    .unwrap_or_else(|| Failure::new(error)),
+            ),
         })?;
     watch.close();
     let seconds = start.elapsed().as_secs_f64();
-    input::write_new(&args.out, &certificate.bytes).map_err(spent)?;
+    input::write_new(&args.out, &certificate.bytes).map_err(counted)?;
     Ok(Report {
         certificate: args.out.display().to_string(),
         bytes: certificate.bytes.len(),

@@ -13,7 +13,7 @@ use zkmoe_commit::params::{MAX_BATCHES, Params};
 use zkmoe_prover::commitment::{commit, os_randomness};
 
 use crate::failure::{Failure, Outcome};
-use crate::input;
+use crate::input::{self, Written};
 use crate::output::{self, Progress};
 
 /// Commit to a model: make its public id and its private key.
@@ -206,7 +206,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     }
     input::check_new_key(&args.key)?;
     input::check_folder_of(&args.id)?;
-    if args.id.exists() {
+    // A link that leads nowhere takes a name as well.
+    if args.id.symlink_metadata().is_ok() {
         return Err(Failure::file(
             &args.id,
             "exists; the key that belongs to it would be useless without it",
@@ -232,6 +233,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     });
     let seconds = start.elapsed().as_secs_f64();
     drop(progress);
+    input::check_unchanged(&args.model, &model)?;
     // A tail is a power of two, so it may last for more than was asked for; only who asked is held to the number.
     let key = match args.batches {
         Some(n) => key.with_limit(n),
@@ -239,14 +241,16 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     };
     let (limit, key_bytes) = (key.limit(), key.file_size());
     // The key first: an id without its key would be published for nothing.
-    key.save_new(&args.key)
-        .map_err(|error| Failure::new(error).advise("choose another name"))?;
+    key.save_new(&args.key).map_err(|error| {
+        let advice = input::key_advice(&error);
+        Failure::new(error).advise(advice)
+    })?;
+    // Without the id, which nobody has then, the key is of no use, and it would stand in the way of the next try.
+    let mut written = Written::default();
+    written.push(&args.key);
     let bytes = id.encode();
-    if let Err(failure) = input::write_new(&args.id, &bytes) {
-        // Nobody has the id, so the key is of no use, and it would stand in the way of the next try.
-        let _ = std::fs::remove_file(&args.key);
-        return Err(failure);
-    }
+    input::write_new(&args.id, &bytes)?;
+    written.keep();
     Ok(Report {
         model_id: output::hex(&id.digest()),
         id: args.id.display().to_string(),

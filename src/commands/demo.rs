@@ -13,6 +13,7 @@ use super::{certify, commit, import, prove, run, verify, verify_model};
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt, Response};
 use crate::output;
+use crate::signals;
 use crate::state::StateArgs;
 
 /// The checkpoint, as files of one folder.
@@ -60,12 +61,13 @@ Examples:
   zkmoe demo
   zkmoe demo --keep ./demo")]
 pub struct Args {
-    /// Leave all files in this folder, which must be empty or new; otherwise a temporary one is used and removed.
+    /// Leave all files in this folder, which must be empty or new; otherwise a temporary one is used and removed, also
+    /// after Ctrl-C. Only a kill that cannot be caught leaves it.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
 }
 
-/// The folder of a demo; a temporary one is removed at the end, however that comes.
+/// The folder of a demo; a temporary one is removed at the end, also if that is a signal.
 struct Folder {
     path: PathBuf,
     temporary: bool,
@@ -74,8 +76,8 @@ struct Folder {
 impl Folder {
     fn new(keep: Option<&PathBuf>) -> Result<Self, Failure> {
         if let Some(path) = keep {
-            fs::create_dir_all(path).map_err(|error| Failure::file(path, error))?;
-            let mut entries = fs::read_dir(path).map_err(|error| Failure::file(path, error))?;
+            fs::create_dir_all(path).map_err(|error| Failure::io(path, &error))?;
+            let mut entries = fs::read_dir(path).map_err(|error| Failure::io(path, &error))?;
             if entries.next().is_some() {
                 return Err(
                     Failure::file(path, "is not empty").advise("choose another folder with --keep")
@@ -97,9 +99,10 @@ impl Folder {
             // The folder will hold a key.
             builder.mode(0o700);
         }
+        signals::remove_if_ended(path.clone());
         builder
             .create(&path)
-            .map_err(|error| Failure::file(&path, error))?;
+            .map_err(|error| Failure::io(&path, &error))?;
         Ok(Self {
             path,
             temporary: true,

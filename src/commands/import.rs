@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use zkmoe_prover::import::{ImportOptions, ImportReport, import};
+use zkmoe_prover::model::{MODEL_MAGIC, ModelError};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, io_advice};
 use crate::input;
 use crate::output::{self, Progress, Table};
 
@@ -26,7 +27,7 @@ pub struct Args {
     /// A folder with config.json, tokenizer.json and safetensors files of an `OLMoE` model.
     #[arg(value_name = "CHECKPOINT_DIR")]
     pub checkpoint: PathBuf,
-    /// The model file to write; an existing one is replaced.
+    /// The model file to write; an existing model is replaced, and nothing else.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// A UTF-8 text that is typical of later prompts and replies; without it, a text that is built in.
@@ -134,6 +135,9 @@ impl fmt::Display for Report {
 /// Imports and writes the model.
 pub fn perform(args: &Args) -> Result<Report, Failure> {
     input::check_folder_of(&args.out)?;
+    let inputs = [args.calibration.as_deref(), args.heldout.as_deref()];
+    input::check_apart(&args.out, &inputs)?;
+    input::check_replaceable(&args.out, "model", |bytes| bytes.starts_with(&MODEL_MAGIC))?;
     let options = ImportOptions {
         calibration: args.calibration.clone(),
         heldout: args.heldout.clone(),
@@ -153,7 +157,13 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         failure.advise(error.advice())
     })?;
     progress.stage("write the model", 0, 1);
-    model.save(&args.out).map_err(Failure::new)?;
+    model.save(&args.out).map_err(|error| {
+        let advice = match &error {
+            ModelError::Io { error, .. } => io_advice(error),
+            ModelError::Invalid { .. } => None,
+        };
+        Failure::new(error).advise(advice.unwrap_or("choose another name with --out"))
+    })?;
     Ok(Report {
         file: args.out.display().to_string(),
         import,

@@ -42,7 +42,8 @@ When the randomness of a commitment is used up:
   zkmoe demo goes from a checkpoint to verdicts with a small model that is built in.
 
 Exit codes: 0 done or accepted; 1 rejected (verify, verify-model, verify-rotation); 2 the input cannot be used, or the
-command was refused.";
+command was refused. With --json standard output is always one JSON object; for exit code 2 it has `error`, `exit_code` and,
+where something helps, `advice`.";
 
 /// Proves and checks that a reply came from exactly the committed Mixture-of-Experts model.
 ///
@@ -89,6 +90,25 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether standard output is to be one JSON object.
+    pub fn json(&self) -> bool {
+        match self {
+            Self::Import(args) => args.json,
+            Self::Run(args) => args.json,
+            Self::Commit(args) => args.json,
+            Self::Certify(args) => args.json,
+            Self::Prove(args) => args.json,
+            Self::VerifyModel(args) => args.json,
+            Self::Verify(args) => args.json,
+            Self::Rotate(args) => args.json,
+            Self::VerifyRotation(args) => args.json,
+            Self::Inspect(args) => args.json,
+            Self::Relation(args) => args.json,
+            Self::Params(args) => args.json,
+            Self::Demo(_) => false,
+        }
+    }
+
     /// Runs the subcommand and prints its report.
     pub fn execute(&self) -> Result<Outcome, Failure> {
         match self {

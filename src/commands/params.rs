@@ -378,7 +378,8 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
         Some(reason) => Err(Failure::new(format_args!(
             "a proof of these sizes would be refused: {reason}"
         ))
-        .advise("take fewer --replies or --tokens")),
+        .advise("take fewer --replies or --tokens")
+        .reported()),
     }
 }
 

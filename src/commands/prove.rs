@@ -19,7 +19,7 @@ use zkmoe_verifier::id::ModelId;
 
 use crate::estimate::{Estimate, Lengths, estimate};
 use crate::failure::{Failure, Outcome};
-use crate::input;
+use crate::input::{self, Written};
 use crate::output::{self, Progress, Table};
 use crate::reply::{Reply, show};
 
@@ -374,18 +374,12 @@ fn open_key(args: &Args, id: &ModelId) -> Result<Key, Failure> {
     Ok(key)
 }
 
-/// What went wrong with a proof that could not be kept.
-fn spent(failure: Failure) -> Failure {
-    failure.advise(
-        "the batch was counted all the same; prove it again, into another folder with --out",
-    )
-}
-
 /// Proves and writes slips and proof.
 pub fn perform(args: &Args) -> Result<Report, Failure> {
     let names = names(&args.replies)?;
     let proof_path = args.out.join(PROOF_FILE);
-    if proof_path.exists() {
+    // A link that leads nowhere takes a name as well.
+    if proof_path.symlink_metadata().is_ok() {
         return Err(Failure::file(
             &proof_path,
             "exists, and slips that were handed out need it",
@@ -394,8 +388,10 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     }
     for name in &names {
         let slip = args.out.join(format!("{name}.slip"));
-        if slip.exists() {
-            return Err(Failure::file(&slip, "exists").advise("choose another folder with --out"));
+        if slip.symlink_metadata().is_ok() {
+            let reason = "exists without its proof, as an interrupted run leaves it";
+            return Err(Failure::file(&slip, reason)
+                .advise("remove it if nobody was given it, or choose another folder with --out"));
         }
     }
     input::check_writable(&args.out)?;
@@ -455,34 +451,48 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         })
         .collect();
     let randomness = os_randomness().map_err(Failure::new)?;
+    let before = key.ledger().openings();
+    let counted = |failure| input::counted(failure, &args.key, before, "prove the batch again");
     let mut watch = Watch::new();
     let start = Instant::now();
     let batch = prove(
         &model, &id, &mut key, &requests, padding, randomness, &mut watch,
     )
-    .map_err(|error| explain(error, &args.replies, &replies, &tokenizer, padding))?;
+    .map_err(|error| {
+        // What looks like a wrong reply may be another model.
+        let unchanged = input::check_unchanged(&args.model, &model);
+        counted(
+            unchanged
+                .err()
+                .unwrap_or_else(|| explain(error, &args.replies, &replies, &tokenizer, padding)),
+        )
+    })?;
     watch.close();
     let seconds = start.elapsed().as_secs_f64();
 
     // Only now is there something to put into the folder. The proof comes last: where it stands, all its slips do.
-    fs::create_dir_all(&args.out).map_err(|error| spent(Failure::file(&args.out, error)))?;
-    let mut written = Vec::new();
+    let mut written = Written::default();
+    written.push_folders(&args.out);
+    fs::create_dir_all(&args.out).map_err(|error| counted(Failure::io(&args.out, &error)))?;
+    let mut requests = Vec::new();
     for ((name, slip), lengths) in names.into_iter().zip(&batch.slips).zip(&lengths) {
         let path = args.out.join(format!("{name}.slip"));
-        input::write_private_new(&path, &slip.encode()).map_err(spent)?;
-        written.push(Request {
+        input::write_private_new(&path, &slip.encode()).map_err(counted)?;
+        written.push(&path);
+        requests.push(Request {
             name,
             slip: path.display().to_string(),
             prompt_tokens: lengths.prompt,
             response_tokens: lengths.response,
         });
     }
-    input::write_new(&proof_path, &batch.proof).map_err(spent)?;
+    input::write_new(&proof_path, &batch.proof).map_err(counted)?;
+    written.keep();
     Ok(Report {
         proof: proof_path.display().to_string(),
         bytes: batch.proof.len(),
         model_id: output::hex(&id.digest()),
-        requests: written,
+        requests,
         parts: Part::list(&batch.sizes),
         phases: watch.phases,
         seconds,

@@ -24,7 +24,7 @@ use zkmoe_prover::rotate::{RotateError, Side, check, prove, recommit};
 
 use super::prove::{Part, Phase, Watch};
 use crate::failure::{Failure, Outcome};
-use crate::input;
+use crate::input::{self, Written};
 use crate::output::{self, Progress};
 
 /// Commit to the same model again, and prove that the weights are the same.
@@ -168,8 +168,12 @@ fn explain(error: &RotateError, args: &Args) -> Failure {
         RotateError::Key(error @ KeyError::Spent { .. }) => Failure::file(&args.key, error).advise(
             "a commitment is rotated once; `zkmoe commit` makes a new one, with a new certificate",
         ),
-        RotateError::Key(error) => Failure::file(&args.key, error)
+        RotateError::Key(error @ KeyError::Mismatch(_)) => Failure::file(&args.key, error)
             .advise("take the two files that one `zkmoe commit` or `zkmoe rotate` wrote"),
+        RotateError::Key(error) => {
+            // It names the file.
+            Failure::new(error).advise(input::key_advice(error))
+        }
         RotateError::NoRoom => Failure::file(&args.id, error).advise(
             "`zkmoe commit --batches N` with a larger N makes a commitment that can be rotated",
         ),
@@ -181,21 +185,7 @@ fn explain(error: &RotateError, args: &Args) -> Failure {
             ),
         )
         .advise("take the model file that was committed to; nothing was spent"),
-        RotateError::Violated(_) => Failure::new(error)
-            .advise("no proof was written; the rotation of this key is spent all the same"),
-    }
-}
-
-/// Files that are removed again unless everything succeeds.
-#[derive(Default)]
-struct Written<'a>(Vec<&'a Path>);
-
-impl Drop for Written<'_> {
-    fn drop(&mut self) {
-        // The id first: a key without its id is of no use to anybody, an id without its key does harm.
-        for path in self.0.iter().rev() {
-            let _ = fs::remove_file(path);
-        }
+        RotateError::Violated(_) => Failure::new(error).advise("no proof was written"),
     }
 }
 
@@ -238,19 +228,32 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     .map_err(|error| explain(&error, args))?;
     drop(progress);
     phase("commit");
+    input::check_unchanged(&args.model, &model)?;
 
     let mut written = Written::default();
-    new_key.save_new(&args.out_key).map_err(Failure::new)?;
-    written.0.push(&args.out_key);
+    new_key.save_new(&args.out_key).map_err(|error| {
+        let advice = input::key_advice(&error);
+        Failure::new(error)
+            .advise(advice)
+            .also("the key has counted nothing")
+    })?;
+    // An id without its key does harm, a key without its id none: the id is removed first.
+    written.push(&args.out_key);
     let new_key = input::open_key(&args.out_key)?;
-    input::write_new(&args.out_id, &new_id.encode())?;
-    written.0.push(&args.out_id);
+    input::write_new(&args.out_id, &new_id.encode())
+        .map_err(|failure| failure.also("the key has counted nothing"))?;
+    written.push(&args.out_id);
 
     // Everything that can be refused has been. From here on one opening of the old key is used, and the new key starts
     // with one used.
+    let before = key.ledger().openings();
+    let counted = |failure| {
+        let then = "a key is rotated once, so `zkmoe commit` has to make a new id and key";
+        input::counted(failure, &args.key, before, then)
+    };
     let permit = key
         .spend(Opening::Rotation)
-        .map_err(|error| explain(&error.into(), args))?;
+        .map_err(|error| counted(explain(&error.into(), args)))?;
     let from = Side {
         model: &model,
         id: &id,
@@ -262,15 +265,16 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         key: &new_key,
     };
     let mut watch = Watch::new();
-    let rotation = prove(&from, &to, [permit, new_permit], randomness, &mut watch)
-        .map_err(|error| explain(&error, args))?;
+    let rotation =
+        prove(&from, &to, [permit, new_permit], randomness, &mut watch).map_err(|error| {
+            let unchanged = input::check_unchanged(&args.model, &model);
+            counted(unchanged.err().unwrap_or_else(|| explain(&error, args)))
+        })?;
     watch.close();
     phases.append(&mut watch.phases);
     let seconds = start.elapsed().as_secs_f64();
-    input::write_new(&args.proof, &rotation.proof).map_err(|failure| {
-        failure.advise("the one rotation of this key was counted all the same; `zkmoe commit` makes a new id and key")
-    })?;
-    written.0.clear();
+    input::write_new(&args.proof, &rotation.proof).map_err(counted)?;
+    written.keep();
     Ok(Report {
         from: output::hex(&id.digest()),
         to: output::hex(&new_id.digest()),

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Read};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 use zkmoe_prover::infer::{Ended as Reason, InferError, generate};
@@ -33,7 +33,7 @@ pub struct Args {
     /// The most tokens of the response.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_tokens: u32,
-    /// The reply file to write; an existing one is replaced.
+    /// The reply file to write; an existing reply is replaced, and nothing else.
     #[arg(long, value_name = "REPLY.json")]
     pub out: PathBuf,
     /// Print the reply as one JSON object instead of its text.
@@ -48,6 +48,8 @@ pub struct Report {
     pub file: String,
     /// What the file holds.
     pub reply: Reply,
+    /// Special tokens that the prompt spells out: the model read them as such and not as text.
+    pub special_in_prompt: usize,
     /// The overflow that cut the reply, if one did.
     pub overflow: Option<String>,
 }
@@ -64,8 +66,10 @@ fn prompt_of(args: &Args) -> Result<String, Failure> {
     stdin
         .read_to_end(&mut bytes)
         .map_err(|error| Failure::new(format_args!("standard input: {error}")))?;
-    String::from_utf8(bytes)
-        .map_err(|_| Failure::new("standard input: the prompt is not UTF-8 text"))
+    input::utf8(bytes).map_err(|reason| {
+        Failure::new(format_args!("standard input: the prompt is {reason}"))
+            .advise("convert it to UTF-8")
+    })
 }
 
 /// Answers the prompt and writes the reply; `show` gets the text as it comes.
@@ -74,15 +78,17 @@ pub fn perform(
     show: &mut dyn FnMut(&str) -> Result<(), Failure>,
 ) -> Result<Report, Failure> {
     input::check_folder_of(&args.out)?;
-    let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if same(&args.out, &args.model) {
-        return Err(Failure::file(&args.out, "is the model itself").advise("choose another name"));
-    }
+    input::check_apart(
+        &args.out,
+        &[Some(&args.model), args.prompt.prompt_file.as_deref()],
+    )?;
+    input::check_replaceable(&args.out, "reply", Reply::is_one)?;
     let prompt = prompt_of(args)?;
     let (model, tokenizer) = input::open_model(&args.model)?;
     let prompt_ids = tokenizer
         .encode(&prompt)
         .map_err(|error| Failure::new(format_args!("prompt: {error}")))?;
+    let special_in_prompt = tokenizer.special(&prompt_ids);
     let mut stream = tokenizer.stream();
     let mut broken: Option<Failure> = None;
     let generation = generate(&model, &prompt_ids, args.max_tokens as usize, |token| {
@@ -126,6 +132,7 @@ pub fn perform(
         decoding: Decoding::Greedy,
         ended: Ended::from(&generation.ended),
     };
+    input::check_unchanged(&args.model, &model)?;
     reply.save(&args.out)?;
     let overflow = match generation.ended {
         Reason::Overflow(overflow) => Some(overflow.to_string()),
@@ -134,6 +141,7 @@ pub fn perform(
     Ok(Report {
         file: args.out.display().to_string(),
         reply,
+        special_in_prompt,
         overflow,
     })
 }
@@ -151,6 +159,7 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
     let Report {
         file,
         reply,
+        special_in_prompt,
         overflow,
     } = report;
     let ids = reply.response_ids.len();
@@ -158,6 +167,11 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
         "{file}: {ids} tokens; ended because {}",
         reply.ended.words()
     ));
+    if special_in_prompt > 0 {
+        output::note(format_args!(
+            "the prompt spells out special tokens ({special_in_prompt}), which the model read as such and not as text"
+        ));
+    }
     if let Some(overflow) = overflow {
         output::note(overflow);
     }

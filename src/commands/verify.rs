@@ -9,25 +9,32 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
+use zkmoe_commit::channel::Reject;
 use zkmoe_commit::soundness::Term;
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_verifier::batch::MAX_START;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::slip::{MAX_SLIP, Slip};
 use zkmoe_verifier::soundness::total_bits;
-use zkmoe_verifier::verify::{Ended, VerifyError, check_slip, file_length, verify_batch};
+use zkmoe_verifier::verify::{
+    Batch, Ended, VerifyError, check_slip, file_length, verify_batch,
+};
 
 use super::verify_model;
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt, Response};
 use crate::output::{self, Table};
 use crate::state::StateArgs;
+use crate::texts;
 use crate::verdict::{How, read_verdict, together, verdict_path};
 
 /// Check a reply against a proof and a model id.
 ///
 /// The first line of the output is the verdict: ACCEPTED, or REJECTED with the check that failed. The exit code is 0
 /// or 1; 2 means that a file could not be read, so that there is no verdict.
+///
+/// Prompt and response are taken byte for byte: a newline at the end of a file belongs to the text. A special token that
+/// is spelled out in the prompt, like <|endoftext|>, is that token to the model and to the proof; the verdict says so.
 ///
 /// Nothing is accepted of a model whose weights were not shown to be in range. `zkmoe verify-model` checks that once and leaves
 /// a note beside the id, which is believed only with the secret in your state folder; without the note, name the
@@ -149,6 +156,10 @@ pub struct Accepted {
     pub prompt_tokens: usize,
     /// Tokens of the response, the end token included.
     pub response_tokens: usize,
+    /// Special tokens that the prompt spells out: the model read them as such and not as text.
+    pub special_in_prompt: usize,
+    /// Special tokens of the response, without the one that ends it: its text does not show them.
+    pub special_in_response: usize,
     /// The limit on response tokens that was asked for.
     pub max_tokens: u32,
     /// `eos`, `limit` or `early`; why a reply ended early is not proved.
@@ -211,6 +222,27 @@ impl fmt::Display for Verdict {
                         "The reply was stopped early, below its limit of {max_tokens} tokens; the reason is not proved."
                     )?,
                 }
+                let tokens = |n: usize| {
+                    if n == 1 {
+                        "a special token".to_owned()
+                    } else {
+                        format!("{n} special tokens")
+                    }
+                };
+                if a.special_in_prompt > 0 {
+                    writeln!(
+                        f,
+                        "The prompt spells out {}, read by the model as such and not as text.",
+                        tokens(a.special_in_prompt)
+                    )?;
+                }
+                if a.special_in_response > 0 {
+                    writeln!(
+                        f,
+                        "The response has {} that its text does not show.",
+                        tokens(a.special_in_response)
+                    )?;
+                }
                 writeln!(
                     f,
                     "Weights in range: {}, by {}",
@@ -232,6 +264,7 @@ struct Case<'a> {
     id: ModelId,
     tokenizer: Tokenizer,
     slip: Slip,
+    prompt: String,
     prompt_ids: Vec<u32>,
     response: String,
 }
@@ -271,17 +304,25 @@ fn check_texts(case: &Case<'_>, digest: &[u8; 32]) -> Result<(), String> {
         .decode(&slip.response)
         .map_err(|error| format!("response: {error}"))?;
     if decoded != case.response {
-        let same = decoded
-            .chars()
-            .zip(case.response.chars())
-            .take_while(|(a, b)| a == b)
-            .count();
         return Err(format!(
-            "response: the slip is for another text; they differ from character {} on",
-            same + 1
+            "response: the slip is for another text; {}",
+            texts::difference(&case.response, &decoded)
         ));
     }
     Ok(())
+}
+
+/// Why a slip does not open its request: in words, if it would with a prompt that looks the same.
+fn explain_slip(case: &Case<'_>, batch: &Batch, reject: &Reject) -> String {
+    let fits = |text: &str| {
+        let ids = case.tokenizer.encode(text);
+        ids.is_ok_and(|ids| check_slip(&case.id, batch, &case.slip, &ids).is_ok())
+    };
+    let changes = texts::unseen_changes(&case.prompt);
+    match changes.into_iter().find(|(_, changed)| fits(changed)) {
+        Some((how, _)) => format!("{reject}; it holds the prompt that was given, {how}"),
+        None => reject.to_string(),
+    }
 }
 
 /// What shows that the weights are in range.
@@ -332,7 +373,11 @@ fn decide(case: &Case<'_>, proof: input::Proof, start: Instant) -> Result<Accept
         )),
     })?;
     let ended = check_slip(&case.id, &batch, &case.slip, &case.prompt_ids)
-        .map_err(|reject| Stop::Rejected(reject.to_string()))?;
+        .map_err(|reject| Stop::Rejected(explain_slip(case, &batch, &reject)))?;
+    let shown = match case.slip.response.split_last() {
+        Some((_, rest)) if ended == Ended::EndOfText => rest,
+        _ => &case.slip.response[..],
+    };
     let terms = if case.args.verbose {
         &batch.soundness[..]
     } else {
@@ -345,6 +390,8 @@ fn decide(case: &Case<'_>, proof: input::Proof, start: Instant) -> Result<Accept
         requests: batch.header.shape.lengths.len(),
         prompt_tokens: case.prompt_ids.len(),
         response_tokens: case.slip.response.len(),
+        special_in_prompt: case.tokenizer.special(&case.prompt_ids),
+        special_in_response: case.tokenizer.special(shown),
         max_tokens: case.slip.max_tokens,
         ended: match ended {
             Ended::EndOfText => "eos",
@@ -386,6 +433,7 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
         id,
         tokenizer,
         slip,
+        prompt,
         prompt_ids,
         response,
     };

@@ -131,6 +131,7 @@ pub(super) fn check(
 
 /// Reads id and certificate, decides, and notes an acceptance.
 pub fn perform(args: &Args) -> Result<Verdict, Failure> {
+    input::check_apart(&verdict_path(&args.id), &[Some(&args.cert)])?;
     let state = args.state.locate()?;
     let id = input::open_id(&args.id)?;
     let start = Instant::now();
@@ -144,7 +145,7 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
     };
     let secret = state.secret_or_new()?;
     write_verdict(&secret, &args.id, &digest, &certified).map_err(|failure| {
-        failure.advise("the certificate is accepted, but this cannot be noted; copy the id to a folder of your own, or give the certificate to `zkmoe verify --cert`")
+        failure.also("the certificate is accepted, but this cannot be noted; copy the id to a folder of your own, or give the certificate to `zkmoe verify --cert`")
     })?;
     let shown = if args.verbose { &terms[..] } else { &[] };
     Ok(Verdict::Accepted(Accepted {

@@ -123,6 +123,7 @@ impl fmt::Display for Verdict {
 
 /// Reads both ids and the proof, and decides.
 pub fn perform(args: &Args) -> Result<Verdict, Failure> {
+    input::check_apart(&verdict_path(&args.to), &[Some(&args.proof)])?;
     let state = args.state.locate()?;
     let proof = input::Proof::open(&args.proof, START)?;
     let (old, new) = (input::open_id(&args.from)?, input::open_id(&args.to)?);

@@ -73,6 +73,8 @@ pub enum ConfigError {
 pub struct Config {
     /// All sizes.
     pub sizes: Sizes,
+    /// `max_position_embeddings` of the configuration; the sizes have at most 4096.
+    pub declared_positions: usize,
     /// Base of the `RoPE` frequencies.
     pub rope_theta: f64,
     /// Added to the mean square in every norm.
@@ -216,6 +218,7 @@ impl Config {
         let head_dim = hidden_size / heads;
         options.fixed("head_dim", &head_dim.into())?;
         let vocab_size = options.required("vocab_size")?;
+        let declared_positions = options.required("max_position_embeddings")?;
         let sizes = Sizes {
             vocab_size,
             hidden_size,
@@ -226,9 +229,7 @@ impl Config {
             head_dim,
             num_experts: options.required("num_experts")?,
             num_experts_per_tok: options.required("num_experts_per_tok")?,
-            max_position_embeddings: options
-                .required("max_position_embeddings")?
-                .min(MAX_POSITIONS),
+            max_position_embeddings: declared_positions.min(MAX_POSITIONS),
         };
         // Before anybody lists the tensors of so many layers and experts.
         sizes.check().map_err(ConfigError::Sizes)?;
@@ -252,6 +253,7 @@ impl Config {
         }
         Ok(Self {
             sizes,
+            declared_positions,
             rope_theta,
             rms_norm_eps,
             tie_word_embeddings,
@@ -280,6 +282,18 @@ impl Config {
             }
             Some(value) => Err(Options::unsupported("rope_parameters", &value, "an object")),
         }
+    }
+
+    /// What of the configuration the integer model cannot keep, for people.
+    pub fn warnings(&self) -> Vec<String> {
+        let (declared, kept) = (self.declared_positions, self.sizes.max_position_embeddings);
+        let cut = || {
+            format!(
+                "max_position_embeddings is {declared} and was cut to {kept}: prompt and response together have at most \
+                 that many tokens"
+            )
+        };
+        (declared > kept).then(cut).into_iter().collect()
     }
 
     /// Query heads.
@@ -329,8 +343,13 @@ mod tests {
         assert_eq!((config.sizes.query_group, config.key_width()), (2, 64));
         let config = with(&[("tie_word_embeddings", json!(true))]).unwrap();
         assert!(config.tie_word_embeddings);
-        let config = with(&[("max_position_embeddings", json!(65536))]).unwrap();
-        assert_eq!(config.sizes.max_position_embeddings, 4096);
+        for (declared, kept, warnings) in [(65536, 4096, 1), (4097, 4096, 1), (4096, 4096, 0)] {
+            let config = with(&[("max_position_embeddings", json!(declared))]).unwrap();
+            assert_eq!(config.sizes.max_position_embeddings, kept);
+            let found = config.warnings();
+            assert_eq!(found.len(), warnings, "{found:?}");
+            assert!(found.iter().all(|w| w.contains(&declared.to_string())));
+        }
         let parameters = json!({"rope_theta": 5e5, "rope_type": "default"});
         let config = with(&[("rope_parameters", parameters)]).unwrap();
         assert!((config.rope_theta - 5e5).abs() < 1e-9);

@@ -360,7 +360,8 @@ pub fn import(
         progress,
     )?;
     let head_room = units.head_room(&ranges);
-    let mut warnings = check_ranges(&config, &ranges, &head_room)?;
+    let mut warnings = config.warnings();
+    warnings.extend(check_ranges(&config, &ranges, &head_room)?);
     let evaluation = report::evaluate(&config, &checkpoint, &model, &heldout, window, progress);
     if !evaluation.overflows.is_empty() {
         warnings.push(format!(

@@ -13,7 +13,7 @@ use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
 
 use super::ledger::Ledger;
 use super::slots::{Block, SLOTS_END, Slots, block, read_start};
-use super::{KeyError, decode_error, io_error, regular_size};
+use super::{KeyError, decode_error, io_error, lock, regular_size};
 use crate::files::{Mode, open_regular, write_file};
 
 /// The first bytes of the file.
@@ -81,12 +81,14 @@ pub(super) struct Last {
 }
 
 impl Last {
-    /// Opens the file beside the key of model `id`, if there is one.
+    /// Opens the file beside the key of model `id`, if there is one, and locks it: where a backup was moved to the name of a
+    /// key that is in use, the key itself is another file, and this is the one that both provers share.
     pub(super) fn open(path: PathBuf, id: [u8; 32]) -> Result<Self, KeyError> {
         let found = match OpenOptions::new().read(true).write(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(io_error(&path)(error)),
             Ok(mut file) => {
+                lock(&path, &file)?;
                 let (named, slots) = read(&path, &mut file)?;
                 if named != id {
                     return Err(KeyError::OtherLast(path.display().to_string()));

@@ -161,6 +161,83 @@ fn a_key_in_use_is_refused() {
 }
 
 #[test]
+fn a_backup_moved_over_a_key_in_use_is_refused() {
+    let saved = Saved::new("moved");
+    saved.spend(Opening::Batch);
+    let (bytes, _) = saved.bytes();
+    let mut first = saved.open();
+    let backup = saved.scratch.0.join("backup");
+    fs::write(&backup, &bytes).unwrap();
+    fs::rename(&backup, saved.path()).unwrap();
+    // Its own lock is free, and its ledger is the newest.
+    let error = saved.refused();
+    assert!(
+        matches!(&error, KeyError::InUse(file) if file.ends_with(".last")),
+        "{error}"
+    );
+    first.spend(Opening::Batch).unwrap();
+    drop(first);
+    let error = saved.refused();
+    assert!(matches!(error, KeyError::Restored { .. }), "{error}");
+}
+
+#[test]
+fn provers_at_once_never_make_one_opening_twice() {
+    const PROVERS: usize = 8;
+    const EACH: usize = 25;
+    let scratch = Scratch::new("key-race");
+    let path = scratch.0.join("model.key");
+    let limit = (PROVERS * EACH) as u32;
+    key(1, limit).save_new(&path).unwrap();
+    let start = std::sync::Barrier::new(PROVERS);
+    let prover = || {
+        let mut links = Vec::new();
+        start.wait();
+        while links.len() < EACH {
+            match Key::open(&path) {
+                Ok(mut key) => links.push(key.spend(Opening::Batch).unwrap().link),
+                Err(KeyError::InUse(_)) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+        links
+    };
+    let all: Vec<Vec<[[u8; 32]; 2]>> = std::thread::scope(|scope| {
+        let provers: Vec<_> = (0..PROVERS).map(|_| scope.spawn(prover)).collect();
+        provers.into_iter().map(|p| p.join().unwrap()).collect()
+    });
+    // All openings are one chain.
+    let mut after: std::collections::BTreeMap<[u8; 32], [u8; 32]> =
+        std::collections::BTreeMap::new();
+    for [before, own] in all.iter().flatten() {
+        assert_eq!(after.insert(*before, *own), None, "two after one");
+    }
+    let mut last = [0; 32];
+    for _ in 0..PROVERS * EACH {
+        last = after[&last];
+    }
+    let key = Key::open(&path).unwrap();
+    assert_eq!(key.ledger().current(), last);
+    assert_eq!(key.left(Opening::Batch), 0);
+}
+
+#[test]
+fn what_a_killed_commit_left_beside_a_key_is_swept() {
+    let saved = Saved::new("sweep");
+    let left = [".model.key.7-0.tmp", ".model.key.last.7-1.tmp"].map(|n| saved.scratch.0.join(n));
+    for file in &left {
+        fs::write(file, "half a key").unwrap();
+    }
+    // A second name of the key itself, as left where files are linked and not renamed.
+    let second = saved.scratch.0.join(".model.key.8-0.tmp");
+    fs::hard_link(saved.path(), &second).unwrap();
+    let open = saved.open();
+    assert!(left.iter().chain([&second]).all(|file| !file.exists()));
+    drop(open);
+    assert_eq!(saved.open().left(Opening::Batch), 3);
+}
+
+#[test]
 fn a_key_is_saved_once_and_never_over_another() {
     let saved = Saved::new("save");
     let before = saved.bytes();

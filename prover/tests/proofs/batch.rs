@@ -3,11 +3,11 @@
 use crate::common::{Committed, answer, micro, micro_sizes};
 use zkmoe_prover::infer::generate;
 use zkmoe_prover::model::{Model, random_model};
-use zkmoe_prover::prove::{BatchProof, Hook, NoHook, ProveError, Reply, check_shape, prove};
+use zkmoe_prover::prove::{BatchProof, NoHook, ProveError, Reply, check_shape, prove};
 use zkmoe_prover::trace::{Loads, Padding};
 use zkmoe_verifier::batch::{MAX_POSITIONS, MAX_REQUESTS, row_limit};
 use zkmoe_verifier::header::Sizes;
-use zkmoe_verifier::relation::{BatchShape, Dims, Relation};
+use zkmoe_verifier::relation::BatchShape;
 use zkmoe_verifier::verify::{Ended, check_slip, verify_batch};
 
 /// Proves, verifies and checks every slip.
@@ -283,44 +283,4 @@ fn odd_sizes_are_accepted() {
         max_position_embeddings: 31,
     };
     accepted_with(&sizes, &prompts(), Loads::Multiple(7).into());
-}
-
-/// Notes the phases.
-struct Phases(Vec<&'static str>);
-
-impl Hook for Phases {
-    fn phase(&mut self, name: &'static str) {
-        self.0.push(name);
-    }
-    fn first(&mut self, _: &Relation, _: &Dims, witness: &mut zkmoe_prover::engine::Witness) {
-        assert!(!witness.tensors.is_empty());
-    }
-}
-
-#[test]
-fn a_proof_depends_on_its_randomness_and_not_on_threads() {
-    let by = Committed::new(micro());
-    let replies = [answer(&by.model, &[3, 5, 7], 4)];
-    let prove_on = |threads, seed| {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build()
-            .unwrap();
-        pool.install(|| {
-            let (model, id, mut key) = (&by.model, &by.id, by.key());
-            let padding = Padding::default();
-            let mut hook = Phases(Vec::new());
-            let batch = prove(
-                model, id, &mut key, &replies, padding, [seed; 32], &mut hook,
-            )
-            .unwrap();
-            assert_eq!(hook.0.first(), Some(&"run the model"));
-            batch
-        })
-    };
-    let (one, two, other) = (prove_on(1, 9), prove_on(2, 9), prove_on(2, 8));
-    assert!(one.proof == two.proof && one.slips == two.slips);
-    assert!(one.proof != other.proof);
-    assert_ne!(one.slips[0].salt, other.slips[0].salt);
-    assert!(verify_batch(&by.id, &other.proof).is_ok());
 }

@@ -7,4 +7,5 @@ mod common;
 mod batch;
 mod budget;
 mod certificate;
+mod reproducible;
 mod rotation;
