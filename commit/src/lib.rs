@@ -4,6 +4,8 @@
 
 pub mod affine;
 pub mod channel;
+#[cfg(all(test, feature = "prove"))]
+mod chosen;
 pub mod codec;
 pub mod field;
 pub mod layout;

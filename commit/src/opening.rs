@@ -49,7 +49,7 @@ use crate::merkle;
 use crate::params::Params;
 use crate::rows::SHIFT;
 use crate::shape::{AxisWeights, index_bits};
-use crate::soundness::{Term, field_bits};
+use crate::soundness::{Term, collisions, field_bits};
 use crate::whir::{self, WhirParams};
 use ark_ff::{AdditiveGroup, Field};
 
@@ -268,7 +268,8 @@ pub fn length(params: &Params, rows: &[usize]) -> Result<Length, Reject> {
     Ok(length + params.whir_tail.length(queries + 1)?)
 }
 
-/// The soundness error of an opening of `claims` claims of which `rows` rows carry one, WHIR included.
+/// The soundness error of an opening of `claims` claims of which `rows` rows carry one, WHIR included. Since every proof has
+/// one opening, what hashes contribute to a proof is counted here.
 pub fn soundness(params: &Params, rows: usize, claims: usize) -> Vec<Term> {
     let over_field = |numerator: f64| field_bits() - numerator.max(1.0).log2();
     let n = (params.log_code as f64).exp2();
@@ -332,5 +333,6 @@ pub fn soundness(params: &Params, rows: usize, claims: usize) -> Vec<Term> {
             ..t
         }));
     }
+    terms.push(collisions());
     terms
 }

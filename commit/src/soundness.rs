@@ -50,6 +50,18 @@ impl fmt::Display for Term {
     }
 }
 
+/// That two inputs of the hash collide, in a tree, in the transcript or in an id. Of `T` hashes of 256 bits two are equal
+/// with probability at most `T^2 / 2^257`, which is at most `T / 2^128` up to `T = 2^129`: as if each had a chance of
+/// `2^-128`.
+pub fn collisions() -> Term {
+    Term {
+        name: "hashes: collisions".into(),
+        formula: "T^2 / 2^257 for T hashes, so at most 2^-128 for each of up to 2^128".into(),
+        source: "birthday bound, BLAKE3 as a random oracle",
+        bits: 128.0,
+    }
+}
+
 /// `log2 |K|`, a little less than 128.
 pub fn field_bits() -> f64 {
     2.0 * (crate::field::MODULUS as f64).log2()

@@ -201,7 +201,7 @@ pub fn certify_cells(
             (Some(total), Some(sum)) => Some(gkr::add(total, sum)),
             (total, sum) => total.or(sum),
         };
-        let about_parts = found.into_iter();
+        let about_parts = found.claims.into_iter();
         claims.extend(about_parts.map(|claim| plan.claim(chunk, &relation, claim)));
     }
     gkr::close(&mut channel, total.unwrap_or_default());

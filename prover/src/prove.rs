@@ -342,8 +342,8 @@ pub fn prove_trace(
     channel.hidden("block parts", &parts);
     let columns = all_columns(&relation, &publics, &witness, columns);
     let mut party = ProverParty::new(&mut channel, &relation, &publics, &witness, &columns);
-    let Ok(tensor_claims) = run(&mut party, &relation, &dims, &publics);
-    for claim in tensor_claims {
+    let Ok(reduced) = run(&mut party, &relation, &dims, &publics);
+    for claim in reduced.claims {
         let tree = tree_of(relation.tensors[claim.tensor].round);
         let tensor = place[claim.tensor] + claim.component;
         claims.push(Claim {

@@ -387,6 +387,78 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
 mod tests {
     use super::*;
     use zkmoe_verifier::relation::Dims;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// The report on the bundled checkpoint.
+    fn report(options: &[&str]) -> Report {
+        let config = concat!(env!("CARGO_MANIFEST_DIR"), "/data/olmoe-tiny/config.json");
+        let line = ["params", "--config", config].into_iter();
+        let line = line.chain(options.iter().copied());
+        perform(&CommandLine::parse_from(line).args).unwrap()
+    }
+
+    /// `-log2` of a sum of errors, in units in which none of them is too small for a number.
+    fn sum(bits: impl IntoIterator<Item = f64>) -> f64 {
+        let errors = bits.into_iter().map(|bits| (POLICY_BITS - bits).exp2());
+        POLICY_BITS - errors.sum::<f64>().log2()
+    }
+
+    #[test]
+    fn the_printed_sum_is_that_of_the_printed_terms() {
+        for options in [
+            &["--tokens", "512"][..],
+            &["--tokens", "64", "--replies", "16", "--hide-loads"],
+            &["--tokens", "2"],
+        ] {
+            let report = report(options);
+            let exact = sum(report.terms.iter().map(|t| t.bits));
+            assert!((report.soundness_bits - exact).abs() < 1e-9, "{exact}");
+
+            let json = serde_json::to_value(&report).unwrap();
+            let terms = json["terms"].as_array().unwrap();
+            let of_json = sum(terms.iter().filter_map(|t| t["bits"].as_f64()));
+            assert!((json["soundness_bits"].as_f64().unwrap() - of_json).abs() < 1e-9);
+
+            // The text has bits rounded down, so what it shows adds up to no more and to little less.
+            let text = report.to_string();
+            let bits = |line: &str| -> Option<f64> {
+                line.trim_end()
+                    .strip_suffix(" bits")?
+                    .rsplit(' ')
+                    .next()?
+                    .parse()
+                    .ok()
+            };
+            let shown = text.lines().find(|line| line.starts_with("Soundness: "));
+            let shown = bits(shown.unwrap()).unwrap();
+            assert!(shown <= exact && exact < shown + 0.1, "{shown} for {exact}");
+            let lines = report.terms.iter().map(|term| {
+                let named =
+                    |line: &&str| line.trim_start().starts_with(&format!("{}  ", term.name));
+                let line = text.lines().find(named);
+                let line = line.unwrap_or_else(|| panic!("`{}` is not shown", term.name));
+                let formula = format!("  {}: {}; {}\n", term.name, term.formula, term.source);
+                assert!(text.contains(&formula), "{formula}");
+                assert!(
+                    !term.formula.is_empty() && !term.source.is_empty(),
+                    "{formula}"
+                );
+                bits(line).unwrap()
+            });
+            let of_text = sum(lines);
+            assert!(
+                of_text <= exact && exact < of_text + 0.1,
+                "{of_text} for {exact}"
+            );
+            assert!(text.ends_with("Policy: at least 100 bits; met\n"), "{text}");
+        }
+    }
 
     #[test]
     fn a_weak_code_is_below_the_policy() {

@@ -72,7 +72,7 @@ fn with_large_id() -> &'static Place {
             fs::copy(format!("{CHECKPOINT}/{file}"), checkpoint.file(file)).unwrap();
         }
         let mut tokenizer = checkpoint.read("tokenizer.json");
-        tokenizer.extend([b' '; 9 << 20]);
+        tokenizer.resize(tokenizer.len() + (9 << 20), b' ');
         checkpoint.write("tokenizer.json", tokenizer);
         let folder = checkpoint.0.to_str().unwrap().to_owned();
         (checkpoint, make("faults-large", &folder))

@@ -23,7 +23,7 @@
 //! That each weight is in some part is what makes the certificate one for the whole model; `Plan` makes the parts, and a
 //! test counts the cells.
 
-use crate::engine::{Challenges, Publics, TensorClaim, VerifierParty, run};
+use crate::engine::{self, Challenges, Publics, SumcheckSize, TensorClaim, VerifierParty, run};
 use crate::gkr::{self, Columns, Fraction};
 use crate::header::Header;
 use crate::id::{ModelId, tree_of};
@@ -367,6 +367,18 @@ pub fn hidden_counts(id: &ModelId, plan: &Plan) -> Result<(usize, usize), Reject
     Ok((values + opening::hidden_values(&id.params), products))
 }
 
+/// The soundness error of a certificate before it is made, term by term, as its verifier will arrive at it.
+pub fn forecast(id: &ModelId) -> Result<Vec<Term>, Reject> {
+    let plan = Plan::new(id)?;
+    let mut channel = VerifierChannel::rehearsal();
+    let reduction = reduce(id, &plan, &mut channel)?;
+    let (values, products) = channel.counts();
+    let about_pads = ligero::Shape::choose(values + opening::hidden_values(&id.params), products)?;
+    let mut soundness = reduction.soundness(id, &plan, &plan.layouts(&id.params));
+    soundness.extend(ligero::soundness(&about_pads));
+    Ok(soundness)
+}
+
 /// What was said before the proof about pads: true if the system on the channel holds.
 #[derive(Debug)]
 pub struct Argument {
@@ -382,28 +394,26 @@ pub fn argue(
     plan: &Plan,
     channel: &mut VerifierChannel<'_>,
 ) -> Result<Argument, Reject> {
-    let Reduction {
-        roots: [pads_root, first_root],
-        claims,
-    } = reduce(id, plan, channel)?;
-    let [weights, digits] = plan.layouts(&id.params);
+    let reduction = reduce(id, plan, channel)?;
+    let [pads_root, first_root] = reduction.roots;
+    let layouts = plan.layouts(&id.params);
+    let [weights, digits] = &layouts;
     let trees = [
         VerifierTree {
             kind: TreeKind::Model,
-            layout: &weights,
+            layout: weights,
             root: id.root,
         },
         VerifierTree {
             kind: TreeKind::Round1,
-            layout: &digits,
+            layout: digits,
             root: first_root,
         },
     ];
-    opening::verify(channel, &id.params, &trees, &claims)?;
-    let rows = weights.rows() + digits.rows();
+    opening::verify(channel, &id.params, &trees, &reduction.claims)?;
     Ok(Argument {
         pads_root,
-        soundness: plan.soundness(&id.params, rows, claims.len()),
+        soundness: reduction.soundness(id, plan, &layouts),
     })
 }
 
@@ -412,6 +422,18 @@ struct Reduction {
     /// Of the pads, and of digits and counts.
     roots: [[u8; 32]; 2],
     claims: Vec<Claim<Hidden>>,
+    /// Ranges need no sumchecks of products; were there any, they would count.
+    sumchecks: Vec<SumcheckSize>,
+}
+
+impl Reduction {
+    /// The soundness error of everything but the proof about pads.
+    fn soundness(&self, id: &ModelId, plan: &Plan, layouts: &[Layout; 2]) -> Vec<Term> {
+        let rows = layouts.iter().map(Layout::rows).sum();
+        let mut terms = plan.soundness(&id.params, rows, self.claims.len());
+        terms.extend(engine::soundness(&self.sumchecks));
+        terms
+    }
 }
 
 /// Follows the messages up to the opening.
@@ -434,6 +456,7 @@ fn reduce(
         challenges: &challenges,
     };
     let mut claims = Vec::new();
+    let mut sumchecks = Vec::new();
     let mut total: Option<Fraction> = None;
     for chunk in 0..plan.chunks.len() {
         let relation = plan.relation(chunk);
@@ -446,7 +469,8 @@ fn reduce(
             None => sum,
             Some(total) => gkr::add(channel, total, sum),
         });
-        let about_parts = found.into_iter();
+        sumchecks.extend(found.sumchecks);
+        let about_parts = found.claims.into_iter();
         claims.extend(about_parts.map(|claim| plan.claim(chunk, &relation, claim)));
     }
     let total = total.ok_or_else(|| Reject::check("relation of a chunk"))?;
@@ -454,6 +478,7 @@ fn reduce(
     Ok(Reduction {
         roots: [pads_root, first_root],
         claims,
+        sumchecks,
     })
 }
 

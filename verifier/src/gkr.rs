@@ -33,6 +33,9 @@
 //! U. Haboeck, "Multivariate lookups based on logarithmic derivatives", eprint 2022/1530; S. Papini and U. Haboeck,
 //! "Improving logarithmic derivative lookups using GKR", eprint 2023/1284.
 
+#[cfg(test)]
+mod rates;
+
 use ark_ff::{AdditiveGroup, Field};
 use zkmoe_commit::channel::{Hidden, Reject, VerifierChannel};
 use zkmoe_commit::field::{K, from_i64, lift};

@@ -3,6 +3,8 @@
 pub mod batch;
 pub mod certificate;
 pub mod engine;
+#[cfg(test)]
+mod few;
 pub mod forecast;
 pub mod gadgets;
 pub mod gkr;

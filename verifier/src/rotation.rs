@@ -172,6 +172,17 @@ pub fn hidden_counts(id: &ModelId) -> Result<(usize, usize), Reject> {
     Ok((values + opening::hidden_values(&id.params), products))
 }
 
+/// The soundness error of a rotation of this id before it is made, term by term, as its verifier will arrive at it.
+pub fn forecast(id: &ModelId) -> Result<Vec<Term>, Reject> {
+    let mut channel = VerifierChannel::rehearsal();
+    let Reduction { layout, claims, .. } = reduce(id, &mut channel)?;
+    let (values, products) = channel.counts();
+    let about_pads = ligero::Shape::choose(values + opening::hidden_values(&id.params), products)?;
+    let mut soundness = terms(&id.params, &layout, claims.len());
+    soundness.extend(ligero::soundness(&about_pads));
+    Ok(soundness)
+}
+
 /// What was said before the proof about pads: true if the system on the channel holds.
 #[derive(Debug)]
 pub struct Argument {

@@ -1,5 +1,6 @@
 //! The soundness error of a batch proof, by source, added up in one place.
 
+use crate::engine::{self, SumcheckSize};
 use crate::gkr;
 use crate::id::ModelId;
 use crate::relation::{Dims, Fill, Label, Relation};
@@ -9,11 +10,12 @@ use zkmoe_commit::params::POLICY_BITS;
 use zkmoe_commit::soundness::Term;
 pub use zkmoe_commit::soundness::total_bits;
 
-/// All terms for a batch whose opening covers `rows` rows and `claims` claims.
+/// All terms for a batch that was reduced by these sumchecks and whose opening covers `rows` rows and `claims` claims.
 pub fn terms(
     id: &ModelId,
     relation: &Relation,
     dims: &Dims,
+    sumchecks: &[SumcheckSize],
     rows: usize,
     claims: usize,
 ) -> Vec<Term> {
@@ -45,9 +47,6 @@ pub fn terms(
         .sum();
     let positions = f64::from(dims.bits(Label::Position)) + 4.0 + 3.0;
     let requests = dims.size(Label::Request) as f64;
-    let sums = relation.constraints.len() + relation.lookups.len();
-    // Each sumcheck runs over at most this many variables, with round polynomials of degree at most four.
-    let rounds = f64::from(dims.sizes_bits());
     let mut terms = vec![
         Term::over_field(
             "lookups: poles and keys",
@@ -84,14 +83,8 @@ pub fn terms(
             variables,
             0,
         ),
-        Term::over_field(
-            "sumchecks of products",
-            format!("{sums} sumchecks of {rounds} rounds of degree 4, and their batching, / |K|"),
-            "Lund, Fortnow, Karloff, Nisan 1992",
-            sums as f64 * (rounds * 4.0 + sums as f64),
-            0,
-        ),
     ];
+    terms.extend(engine::soundness(sumchecks));
     terms.extend(gkr::soundness(&shapes));
     terms.extend(opening::soundness(&id.params, rows, claims));
     terms
@@ -108,3 +101,6 @@ pub fn check(terms: &[Term]) -> Result<(), Reject> {
         )))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The verifier: a proof against a model id, and a slip with its texts against a proof.
 
 use crate::batch::{BatchHeader, Block, BlockPoint, read_proof_header};
-use crate::engine::{Challenges, Publics, VerifierParty, point_labels, run};
+use crate::engine::{Challenges, Publics, SumcheckSize, VerifierParty, point_labels, run};
 use crate::id::{ModelId, layout, places, tree_of};
 use crate::length::{self, Length};
 use crate::limits::Extent;
@@ -239,6 +239,8 @@ pub struct Reduction {
     pub evaluations: Vec<K>,
     /// The claims; trees are numbered by [`tree_of`].
     pub claims: Vec<Claim<Hidden>>,
+    /// The sumchecks of products that were run.
+    pub sumchecks: Vec<SumcheckSize>,
 }
 
 impl Reduction {
@@ -251,7 +253,15 @@ impl Reduction {
     /// The soundness error of everything but the proof about pads.
     pub fn soundness(&self, id: &ModelId, layouts: &[Layout; 3]) -> Vec<Term> {
         let rows = layouts.iter().map(Layout::rows).sum();
-        crate::soundness::terms(id, &self.relation, &self.dims, rows, self.claims.len())
+        let claims = self.claims.len();
+        crate::soundness::terms(
+            id,
+            &self.relation,
+            &self.dims,
+            &self.sumchecks,
+            rows,
+            claims,
+        )
     }
 }
 
@@ -332,7 +342,8 @@ pub(crate) fn follow(
         .map(|l| dims.shape(&l.out))
         .collect();
     let mut party = VerifierParty::new(channel, lookups);
-    for claim in run(&mut party, &relation, &dims, &publics)? {
+    let reduced = run(&mut party, &relation, &dims, &publics)?;
+    for claim in reduced.claims {
         let tree = tree_of(relation.tensors[claim.tensor].round);
         let tensor = place[claim.tensor] + claim.component;
         claims.push(Claim {
@@ -349,6 +360,7 @@ pub(crate) fn follow(
         point,
         evaluations,
         claims,
+        sumchecks: reduced.sumchecks,
     })
 }
 

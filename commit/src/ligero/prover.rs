@@ -88,7 +88,7 @@ impl Code {
     }
 
     /// The first `len` coefficients of the polynomial with these values on the domain.
-    fn decode(&self, word: &[K], len: usize) -> Vec<K> {
+    pub fn decode(&self, word: &[K], len: usize) -> Vec<K> {
         let mut coefficients = componentwise(word, |mut words| {
             self.domain.inverse(&mut words);
             words

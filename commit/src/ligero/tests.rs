@@ -3,6 +3,7 @@
 mod algebra;
 mod cheats;
 mod hiding;
+mod rates;
 
 use super::prover::{Code, Stage, answers, prove_with};
 use super::verifier::{Answers, Opened, check};

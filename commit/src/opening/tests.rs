@@ -1,8 +1,11 @@
 //! Openings that must pass, and provers that cheat in one way each and follow the protocol otherwise.
 
+mod rates;
+
 use super::prover::{Message, prove_with, sumcheck};
 use super::*;
-use crate::channel::{Hidden, ProverChannel, Reject, VerifierChannel};
+use crate::channel::{Hidden, Oracle, ProverChannel, Reject, VerifierChannel};
+use crate::codec::Reader;
 use crate::field::scale;
 use crate::layout::tests::random_weights;
 use crate::merkle::{Digest, Tree};
@@ -153,7 +156,11 @@ impl Fixture {
     }
 
     fn channel(&self) -> ProverChannel {
-        let mut channel = ProverChannel::new("test", b"opening");
+        self.channel_under(Box::new(Transcript::new("test")))
+    }
+
+    fn channel_under(&self, oracle: Box<dyn Oracle>) -> ProverChannel {
+        let mut channel = ProverChannel::under(oracle, b"opening");
         channel.set_pads(pads());
         for root in self.roots() {
             channel.absorb("root", &root);
@@ -219,7 +226,18 @@ impl Fixture {
         roots: &[Digest],
         change: impl FnOnce(&mut Vec<Claim<Hidden>>),
     ) -> Result<(), Reject> {
-        let mut channel = VerifierChannel::new("test", b"opening", proof);
+        self.verify_under(Box::new(Transcript::new("test")), proof, roots, change)
+    }
+
+    fn verify_under(
+        &self,
+        oracle: Box<dyn Oracle>,
+        proof: &[u8],
+        roots: &[Digest],
+        change: impl FnOnce(&mut Vec<Claim<Hidden>>),
+    ) -> Result<(), Reject> {
+        let messages = Box::new(Reader::new(proof));
+        let mut channel = VerifierChannel::under(oracle, b"opening", messages);
         for root in roots {
             channel.absorb("root", root);
         }

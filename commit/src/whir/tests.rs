@@ -1,5 +1,7 @@
 //! WHIR as a whole: completeness, and each kind of cheating with the check that stops it.
 
+mod rates;
+
 use ark_ff::{AdditiveGroup, Field};
 
 use super::prover::{Oracle, open_with};

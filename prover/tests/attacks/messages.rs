@@ -131,10 +131,6 @@ enum Fault {
     Late,
     /// Positions are exchanged for their neighbours.
     Neighbours,
-    /// Positions in another order.
-    Unsorted,
-    /// One position in place of all.
-    Repeated,
     /// Any nonce will do.
     Idle,
 }
@@ -180,16 +176,9 @@ impl Oracle for Faulty {
     fn positions(&mut self, label: &str, n: usize, log_size: u32) -> Vec<usize> {
         let mut opened = self.inner.positions(label, n, log_size);
         self.release();
-        if label == self.label {
-            match self.fault {
-                Fault::Neighbours => opened.iter_mut().for_each(|p| *p ^= 1),
-                Fault::Unsorted => opened.reverse(),
-                Fault::Repeated => {
-                    let first = opened[0];
-                    opened.fill(first);
-                }
-                Fault::Unheard | Fault::Late | Fault::Idle => {}
-            }
+        if self.fault == Fault::Neighbours && label == self.label {
+            opened.iter_mut().for_each(|p| *p ^= 1);
+            opened.sort_unstable();
         }
         opened
     }
@@ -626,7 +615,7 @@ pub fn cases() -> Vec<Case> {
     for label in &labels {
         add("changed message", change, label);
         add("rearranged message", rearrange, label);
-        let elements = !["root", "sibling", "work"]
+        let elements = !["root", "sibling", "path", "work"]
             .iter()
             .any(|w| label.contains(w));
         if elements {
@@ -649,8 +638,6 @@ pub fn cases() -> Vec<Case> {
             |l| faulty(Fault::Neighbours, l),
             label,
         );
-        add("unsorted positions", |l| faulty(Fault::Unsorted, l), label);
-        add("repeated positions", |l| faulty(Fault::Repeated, l), label);
     }
     for label in works() {
         add("work not done", idle, &label);

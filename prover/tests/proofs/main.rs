@@ -7,5 +7,7 @@ mod common;
 mod batch;
 mod budget;
 mod certificate;
+mod challenges;
+mod policy;
 mod reproducible;
 mod rotation;

@@ -16,10 +16,14 @@
 
 mod party;
 mod public;
+#[cfg(test)]
+mod rates;
+mod soundness;
 mod term;
 
 pub use party::VerifierParty;
 pub use public::Publics;
+pub use soundness::{SumcheckSize, soundness};
 pub use term::{AxisUse, Factor, Source, Weighted, weigh};
 
 use crate::relation::{Count, Dims, Expr, Label, Lookup, Public, Relation, Round, Term};
@@ -123,6 +127,15 @@ pub struct TensorClaim<V> {
     pub value: V,
 }
 
+/// What a relation was reduced to.
+#[derive(Debug, Clone)]
+pub struct Reduced<V> {
+    /// Claims about committed tensors.
+    pub claims: Vec<TensorClaim<V>>,
+    /// The sumchecks that led to them, in their order.
+    pub sumchecks: Vec<SumcheckSize>,
+}
+
 /// The challenges on which the relation's public functions and points depend.
 #[derive(Debug, Clone, Default)]
 pub struct Challenges {
@@ -175,6 +188,7 @@ struct Run<'a, P: Party> {
     publics: &'a Publics<'a>,
     claims: Vec<TensorClaim<P::Value>>,
     pending: Vec<Pending<P::Value>>,
+    sumchecks: Vec<SumcheckSize>,
     known: Vec<(Place<'a>, Vec<Label>, Term, P::Value)>,
 }
 
@@ -184,7 +198,7 @@ pub fn run<P: Party>(
     relation: &Relation,
     dims: &Dims,
     publics: &Publics<'_>,
-) -> Result<Vec<TensorClaim<P::Value>>, P::Error> {
+) -> Result<Reduced<P::Value>, P::Error> {
     let mut run = Run {
         party,
         relation,
@@ -192,12 +206,16 @@ pub fn run<P: Party>(
         publics,
         claims: Vec::new(),
         pending: Vec::new(),
+        sumchecks: Vec::new(),
         known: Vec::new(),
     };
     run.lookups()?;
     run.constraints()?;
     run.sumchecks()?;
-    Ok(run.claims)
+    Ok(Reduced {
+        claims: run.claims,
+        sumchecks: run.sumchecks,
+    })
 }
 
 impl<'a, P: Party> Run<'a, P> {
@@ -469,10 +487,16 @@ impl<'a, P: Party> Run<'a, P> {
             terms,
         };
         self.party.begin(&sumcheck)?;
+        let mut size = SumcheckSize {
+            products: group.len(),
+            rounds: 0,
+            degree,
+        };
         let mut point: BTreeMap<Label, Vec<K>> =
             sumcheck.labels.iter().map(|&l| (l, Vec::new())).collect();
         for &label in sumcheck.labels.iter().rev() {
             for _ in 0..self.dims.bits(label) {
+                size.rounds += 1;
                 let values = self.party.round(degree)?;
                 let r = self.party.challenge("sumcheck");
                 self.party.bind(r);
@@ -482,6 +506,7 @@ impl<'a, P: Party> Run<'a, P> {
                 }
             }
         }
+        self.sumchecks.push(size);
         let mut values = Vec::with_capacity(sumcheck.factors.len());
         for factor in &sumcheck.factors {
             values.push(self.claim(factor, &point)?);

@@ -113,19 +113,6 @@ impl Dims {
         }
     }
 
-    /// More variables than any sum of the relation has.
-    pub fn sizes_bits(&self) -> u32 {
-        use Label::{
-            Block, Decoded, Group, Half, Hidden, Inner, Key, KvHead, Layer, Plane, Position,
-            Request, Row, Vocab,
-        };
-        let attention = [Request, Layer, KvHead, Group, Half, Plane, Position, Key];
-        let experts = [Block, Row, Hidden, Inner];
-        let head = [Decoded, Vocab, Hidden];
-        let total = |labels: &[Label]| labels.iter().map(|&l| self.bits(l)).sum::<u32>();
-        total(&attention).max(total(&experts)).max(total(&head)) + self.bits(Hidden)
-    }
-
     /// The stride of requests in token ids.
     pub fn token_id_bits(&self) -> u32 {
         self.bits(Label::Position)
