@@ -21,6 +21,7 @@ use zkmoe_verifier::verify::VerifyError;
 
 use crate::failure::{Failure, io_advice};
 use crate::output::note;
+use crate::visible::shell_word;
 
 /// The most bytes of a file for which there is no closer limit: texts, replies, configurations.
 const MAX_FILE: u64 = 1 << 24;
@@ -243,7 +244,7 @@ pub fn check_new_key(path: &Path) -> Result<(), Failure> {
         let reason = "exists; a key is never overwritten, because without it nothing can be proved under its model id";
         return Err(Failure::file(path, reason).advise(format!(
             "choose another name; `zkmoe inspect {}` tells what it belongs to and what it has opened",
-            path.display()
+            shell_word(path)
         )));
     }
     let last = last_name(path);
@@ -328,7 +329,8 @@ pub fn key_advice(error: &KeyError) -> String {
     match error {
         KeyError::InUse(key) => format!(
             "one command uses a key at a time, so that no opening is counted twice: wait until the other one has ended; \
-             `lsof {key}` names it"
+             `lsof {}` names it",
+             shell_word(Path::new(key))
         ),
         KeyError::Exists(_) => "choose another name".to_owned(),
         KeyError::Io { error, .. } if error.kind() != io::ErrorKind::NotFound => io_advice(error)
@@ -381,7 +383,7 @@ pub fn counted(failure: Failure, key: &Path, before: u64, then: &str) -> Failure
         Ok(_) => failure.also("the key has counted nothing"),
         Err(_) => failure.also(format_args!(
             "`zkmoe inspect {}` tells whether the key has counted it",
-            key.display()
+            shell_word(key)
         )),
     }
 }

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod appearance;
 pub mod commands;
 pub mod estimate;
 pub mod failure;
@@ -19,6 +20,7 @@ pub mod signals;
 pub mod state;
 pub mod texts;
 pub mod verdict;
+pub mod visible;
 
 pub use zkmoe_commit as commit;
 pub use zkmoe_prover as prover;

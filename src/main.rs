@@ -6,13 +6,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use zkmoe::commands::Cli;
 use zkmoe::failure::{FAILED, Failure};
 use zkmoe::output;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(usage) => return refuse(&usage),
     };

@@ -1,6 +1,7 @@
 //! What commands print: a report for people or one JSON object, and progress for whoever watches a terminal.
 //!
-//! Results go to standard output, progress and estimates to standard error.
+//! Results go to standard output, progress and estimates to standard error. Neither gets a character that a terminal would
+//! act on, see [`crate::visible`].
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -10,8 +11,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::{Failure, Report};
+use crate::visible::{self, Line, Lines};
 
-/// Writes to standard output. A reader who has seen enough and closed the pipe is no error.
+/// Writes to standard output, as it is. A reader who has seen enough and closed the pipe is no error.
 pub fn print(text: impl Display) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
@@ -26,22 +28,24 @@ pub fn print(text: impl Display) -> Result<(), Failure> {
 /// Prints a report, as text or as one JSON object.
 pub fn emit(report: &(impl Serialize + Display), json: bool) -> Result<(), Failure> {
     if json {
-        let text = serde_json::to_string_pretty(report).map_err(Failure::new)?;
-        print(text + "\n")
+        emit_json(report)
     } else {
-        print(report)
+        print(Lines(report))
     }
+}
+
+/// Prints one JSON object.
+pub fn emit_json(report: &impl Serialize) -> Result<(), Failure> {
+    print(visible::json(report).map_err(Failure::new)? + "\n")
 }
 
 /// Prints a failure to standard output, as one JSON object.
 pub fn print_failure(failure: &Failure) {
-    if let Ok(text) = serde_json::to_string_pretty(&Report::from(failure)) {
-        // There is no other place to report to.
-        let _ = print(text + "\n");
-    }
+    // There is no other place to report to.
+    let _ = emit_json(&Report::from(failure));
 }
 
-/// Says why a command failed: to people, and to whoever asked for JSON.
+/// Says why a command failed: to people, and to whoever asked for JSON. Where a stream is closed, the exit code still tells.
 pub fn report_failure(failure: &Failure, json: bool) {
     note(format_args!("error: {failure}"));
     if let Some(advice) = failure.advice() {
@@ -54,7 +58,7 @@ pub fn report_failure(failure: &Failure, json: bool) {
 
 /// Writes a line to standard error, which may be closed.
 pub fn note(text: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", Line(text));
 }
 
 /// Bytes in hexadecimal.

@@ -6,12 +6,14 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use zkmoe_prover::infer::Ended as Reason;
+use zkmoe_prover::infer::{Ended as Reason, POSITION_MULTIPLE};
 use zkmoe_prover::json;
 use zkmoe_prover::tokenizer::Tokenizer;
+use zkmoe_verifier::header::Header;
 
 use crate::failure::Failure;
 use crate::input;
+use crate::visible;
 
 /// The version of the format.
 pub const REPLY_VERSION: u32 = 1;
@@ -118,14 +120,30 @@ impl Reply {
 
     /// Writes the reply.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
-        let mut text =
-            serde_json::to_string_pretty(self).map_err(|error| Failure::file(path, error))?;
+        let mut text = visible::json(self).map_err(|error| Failure::file(path, error))?;
         text.push('\n');
         input::write_private(path, text.as_bytes())
     }
 
-    /// Checks that texts and ids are the same under a tokenizer; the error names the field and the first difference.
-    pub fn check(&self, tokenizer: &Tokenizer) -> Result<(), String> {
+    /// How a reply with these tokens ended. Decoding goes on until the end token, the limit or the end of the context, in
+    /// this order; where it stopped before all of them, a value left its range.
+    fn ended_by_tokens(&self, header: &Header) -> Ended {
+        let used = self.prompt_ids.len() + self.response_ids.len();
+        let context = header.sizes.max_position_embeddings / POSITION_MULTIPLE * POSITION_MULTIPLE;
+        if self.response_ids.last() == Some(&header.eos_token) {
+            Ended::Eos
+        } else if self.response_ids.len() >= self.max_tokens as usize {
+            Ended::Limit
+        } else if used >= context {
+            Ended::Context
+        } else {
+            Ended::Overflow
+        }
+    }
+
+    /// Checks that texts and ids are the same under a tokenizer, and that `ended` is what the tokens say; the error names the
+    /// field and the first difference.
+    pub fn check(&self, tokenizer: &Tokenizer, header: &Header) -> Result<(), String> {
         for (name, ids) in [
             ("prompt_ids", &self.prompt_ids),
             ("response_ids", &self.response_ids),
@@ -165,12 +183,20 @@ impl Reply {
                 excerpt(&there, n)
             ));
         }
+        let ended = self.ended_by_tokens(header);
+        if ended != self.ended {
+            return Err(format!(
+                "`ended` says that {}, but by its tokens {}",
+                self.ended.words(),
+                ended.words()
+            ));
+        }
         Ok(())
     }
 }
 
 /// Some characters from the first different one on.
-fn excerpt(text: &[char], from: usize) -> String {
+pub fn excerpt(text: &[char], from: usize) -> String {
     text.iter().skip(from).take(16).collect()
 }
 
@@ -194,10 +220,17 @@ pub fn show(tokenizer: &Tokenizer, token: Option<&u32>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zkmoe_prover::import::config::Config;
+
     use super::*;
 
     fn tokenizer() -> Tokenizer {
         Tokenizer::from_json(include_bytes!("../data/olmoe-tiny/tokenizer.json")).unwrap()
+    }
+
+    fn header() -> Header {
+        let config = Config::parse(include_bytes!("../data/olmoe-tiny/config.json")).unwrap();
+        crate::neutral::header(&config).unwrap()
     }
 
     fn reply() -> Reply {
@@ -224,7 +257,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(Reply::parse(text.as_bytes()).unwrap(), reply);
-        assert_eq!(reply.check(&tokenizer()), Ok(()));
+        assert_eq!(reply.check(&tokenizer(), &header()), Ok(()));
     }
 
     #[test]
@@ -245,11 +278,11 @@ mod tests {
 
     #[test]
     fn edits_are_found_where_they_are() {
-        let tokenizer = tokenizer();
+        let (tokenizer, header) = (tokenizer(), header());
         let error = |edit: fn(&mut Reply)| {
             let mut reply = reply();
             edit(&mut reply);
-            reply.check(&tokenizer).unwrap_err()
+            reply.check(&tokenizer, &header).unwrap_err()
         };
         assert!(error(|r| r.prompt.push('!')).contains("`prompt_ids`"));
         assert!(error(|r| r.prompt_ids[2] += 1).contains("token 3"));
@@ -257,5 +290,54 @@ mod tests {
         assert!(error(|r| r.response_ids[0] = 1 << 30).contains("`response_ids`"));
         assert!(error(|r| r.response_ids.clear()).contains("`response_ids` is empty"));
         assert!(error(|r| r.max_tokens = 1).contains("`max_tokens`"));
+    }
+
+    #[test]
+    fn how_a_reply_ended_is_what_its_tokens_say() {
+        let (tokenizer, header) = (tokenizer(), header());
+        let all = [Ended::Eos, Ended::Limit, Ended::Context, Ended::Overflow];
+        let only = |edit: &dyn Fn(&mut Reply), expected: Ended| {
+            let mut reply = reply();
+            edit(&mut reply);
+            for ended in all {
+                reply.ended = ended;
+                let checked = reply.check(&tokenizer, &header);
+                if ended == expected {
+                    assert_eq!(checked, Ok(()));
+                } else {
+                    let error = checked.unwrap_err();
+                    assert!(error.contains("`ended`"), "{error}");
+                    assert!(error.ends_with(expected.words()), "{error}");
+                }
+            }
+        };
+        only(&|_| (), Ended::Overflow);
+        let end = |r: &mut Reply| r.response_ids.push(header.eos_token);
+        only(&end, Ended::Eos);
+        // The end of the text comes before the limit.
+        only(
+            &|r| {
+                end(r);
+                r.max_tokens = r.response_ids.len() as u32;
+            },
+            Ended::Eos,
+        );
+        let at_limit = |r: &mut Reply| r.max_tokens = r.response_ids.len() as u32;
+        only(&at_limit, Ended::Limit);
+        let full = |r: &mut Reply| {
+            let context = header.sizes.max_position_embeddings;
+            r.max_tokens = context as u32;
+            r.response_ids = vec![r.response_ids[0]; context - r.prompt_ids.len()];
+            r.response = tokenizer.decode(&r.response_ids).unwrap();
+        };
+        only(&full, Ended::Context);
+        only(
+            &|r| {
+                full(r);
+                r.response_ids.pop();
+                r.response = tokenizer.decode(&r.response_ids).unwrap();
+            },
+            Ended::Overflow,
+        );
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use zkmoe::commands::verify::TermReport;
+use zkmoe::commands::decision::TermReport;
 use zkmoe::commit::codec::Reader;
 use zkmoe::prover::key::{Key, KeyState};
 use zkmoe::prover::model::{Model, Tensor, WeightId};
@@ -1389,7 +1389,7 @@ fn a_rotation_can_be_inspected() {
     let folder = folder();
     let (out, _) = expect(&["inspect", "rotate.proof"], 0);
     assert!(
-        out.starts_with("rotate.proof: proof of a rotation")
+        out.starts_with("proof of a rotation (.proof): rotate.proof\n")
             && out.contains("zkmoe verify-rotation"),
         "{out}"
     );
@@ -1709,7 +1709,10 @@ fn sizes_of_a_large_model_are_told_from_its_configuration() {
     let many = ["--tokens", "4096", "--replies", "16"];
     let refused = large(&many, 2);
     assert_eq!(refused["positions"], 16 * 4096);
-    assert_eq!(refused["refused"], "limits: the batch is too large");
+    assert_eq!(
+        refused["refused"],
+        "limits: the batch has 841450862534 cells, at most 68719476736 are allowed"
+    );
     assert!(!refused["terms"].as_array().unwrap().is_empty());
     let args = [&["params", "--config", "large.json"], &many[..]].concat();
     let (out, err) = expect(&args, 2);

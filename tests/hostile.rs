@@ -365,7 +365,7 @@ fn hostile_files_are_refused_with_little_memory() {
     noisy.ask("noise", &honest_files);
     fs::remove_file(noise).unwrap();
 
-    let case = |name, start, length, answers: &[Answer]| {
+    let case = |name: &str, start: Vec<u8>, length: u64, answers: &[Answer]| {
         Case {
             name,
             start,

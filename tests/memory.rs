@@ -150,9 +150,17 @@ fn cases() -> Vec<Case> {
     let many_experts = || id(&[("num_hidden_layers", 256), ("num_experts", 256)], |_| ());
     let odd = || {
         // Sizes of many binary blocks, so that tensors are cut into many bricks.
-        id(&[("hidden_size", 28), ("num_hidden_layers", 7), ("vocab_size", 511)], |_| ())
+        id(
+            &[
+                ("hidden_size", 28),
+                ("num_hidden_layers", 7),
+                ("vocab_size", 511),
+            ],
+            |_| (),
+        )
     };
     let open_much = id(&[], |params| {
+        params.grinding.combination = 32;
         params.log_row = 16;
         params.log_code = 18;
         params.queries = MAX_QUERIES;
@@ -162,6 +170,7 @@ fn cases() -> Vec<Case> {
         params.whir_tail = WhirParams::new(14, 4, 107);
     });
     let long_rows = id(&[], |params| {
+        params.grinding.combination = 32;
         params.log_row = 22;
         params.log_code = 24;
         params.whir_data = WhirParams::new(22, 2, 107);
@@ -176,22 +185,33 @@ fn cases() -> Vec<Case> {
         blocks: all_experts(&many.header.sizes, 1),
         ..one(&sizes)
     };
-    let ragged = (0..4096).map(|r| 1 + r % 15).collect();
-    let bricks = (0..700).map(|r| [7, 15, 11][r % 3]).collect();
+    let ragged = (0..3600).map(|r| 1 + r % 15).collect();
+    let bricks = (0..560).map(|r| [7, 15, 11][r % 3]).collect();
     vec![
         Case::batch("one of everything", small(), one(&sizes)),
         Case::batch("long rows", long_rows, one(&sizes)),
         Case::batch("4096 opened positions", open_much, one(&sizes)),
         Case::batch("4096 short requests", small(), requests(vec![1; 4096])),
-        Case::batch("4096 ragged requests", small(), requests(ragged)),
+        Case::batch("3600 ragged requests", small(), requests(ragged)),
         Case::batch("many bricks", odd(), requests(bricks)),
-        Case::batch("65536 experts, one of them busy", many_experts(), one(&sizes)),
+        Case::batch(
+            "65536 experts, one of them busy",
+            many_experts(),
+            one(&sizes),
+        ),
         Case::batch("65536 busy experts", many, loads),
         Case::certificate("a certificate", small()),
         Case::certificate("a certificate of 65536 experts", many_experts()),
         Case::certificate(
             "a certificate of many parts",
-            id(&[("vocab_size", 1 << 20), ("hidden_size", 512), ("num_hidden_layers", 2)], |_| ()),
+            id(
+                &[
+                    ("vocab_size", 1 << 20),
+                    ("hidden_size", 512),
+                    ("num_hidden_layers", 2),
+                ],
+                |_| (),
+            ),
         ),
     ]
 }
@@ -224,6 +244,10 @@ fn memory_is_in_proportion_to_what_is_given() {
         );
         assert_eq!(rejected, "opening: leaf of the model tree", "{}", case.name);
         let most = CONSTANT + EACH * given;
-        assert!(peak <= most, "{}: {peak} bytes held, at most {most}", case.name);
+        assert!(
+            peak <= most,
+            "{}: {peak} bytes held, at most {most}",
+            case.name
+        );
     }
 }

@@ -300,19 +300,18 @@ impl Shape {
     /// # Panics
     /// If groups differ in their number of axes.
     pub fn grouped(sizes: Vec<Vec<usize>>) -> Self {
-        assert!(
-            sizes.windows(2).all(|w| w[0].len() == w[1].len()),
-            "groups have the same axes"
-        );
-        let axes = (0..sizes.first().map_or(0, Vec::len)).map(|axis| {
-            let sizes: Vec<usize> = sizes.iter().map(|group| group[axis]).collect();
-            AxisSize::Each(Ragged::new(sizes))
-        });
-        Self {
-            grouped: true,
-            groups: sizes.len(),
-            axes: axes.collect(),
+        let groups = sizes.len();
+        let mut axes = vec![Vec::with_capacity(groups); sizes.first().map_or(0, Vec::len)];
+        for group in sizes {
+            assert_eq!(group.len(), axes.len(), "groups have the same axes");
+            for (axis, size) in axes.iter_mut().zip(group) {
+                axis.push(size);
+            }
         }
+        let axes = axes
+            .into_iter()
+            .map(|axis| AxisSize::Each(Ragged::new(axis)));
+        Self::by_axis(groups, axes.collect())
     }
 
     /// A group axis of so many entries, followed by these axes. In a group for which an axis lists no size it is empty.

@@ -1,5 +1,7 @@
 //! Models and batches of many sizes, whose proofs are told from sizes alone: what the comparison in `tests/` runs over.
 
+use std::sync::OnceLock;
+
 use zkmoe_commit::params::Params;
 use zkmoe_commit::soundness::Term;
 use zkmoe_verifier::batch::BatchHeader;
@@ -112,7 +114,12 @@ pub struct Case {
 ///
 /// # Panics
 /// If the verifier cannot count one of them.
-pub fn cases() -> Vec<Case> {
+pub fn cases() -> &'static [Case] {
+    static CASES: OnceLock<Vec<Case>> = OnceLock::new();
+    CASES.get_or_init(make_cases)
+}
+
+fn make_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for sizes in models() {
         for budget in [1, 1000] {

@@ -178,7 +178,8 @@ pub fn edit(valid: &Parts, other: &Parts, program: &[u8]) -> Vec<u8> {
             }
             9 => {
                 let from = p.below(count);
-                parts.messages[at] = parts.messages[from].clone();
+                let message = parts.messages[from].clone();
+                parts.messages[at] = message;
             }
             10 => {
                 if let Some(message) = other.messages.get(at) {

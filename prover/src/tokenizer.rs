@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use tokenizers::Tokenizer as Inner;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use crate::json;
 
@@ -33,7 +34,7 @@ pub enum TokenizerError {
     UnknownToken(u32),
 }
 
-/// Refuses every component and setting but those listed here.
+/// Refuses every component and setting but those listed here, and vocabularies that do not have all bytes.
 fn check_components(json: &Value) -> Result<(), TokenizerError> {
     let refuse = |field: &str, value: &Value| {
         Err(TokenizerError::File(format!(
@@ -68,12 +69,22 @@ fn check_components(json: &Value) -> Result<(), TokenizerError> {
             return refuse(&format!("model.{field}"), value);
         }
     }
+    // The crate drops what it has no token for, and two texts would be one prompt.
+    if let Some(letter) = ByteLevel::alphabet()
+        .into_iter()
+        .filter(|letter| model["vocab"].get(letter.to_string()).is_none())
+        .min()
+    {
+        return Err(TokenizerError::File(format!(
+            "`model.vocab` has no token for the byte that is written {letter:?}, so texts would lose it"
+        )));
+    }
     Ok(())
 }
 
 /// Demands that every token has an id, and every id one token in the vocabulary and one of the added tokens. The crate would
-/// keep one of several without a word, and two programs may keep two. An added token with the id of another token of the
-/// vocabulary takes its place; published files have such.
+/// keep one of several without a word, and two programs may keep two. An added token may repeat one of the
+/// vocabulary; published files do, and the crate then takes the id from there.
 fn check_ids(json: &Value) -> Result<(), TokenizerError> {
     let fault = |reason: String| Err(TokenizerError::File(reason));
     let Some(vocab) = json["model"]["vocab"].as_object() else {
@@ -123,6 +134,24 @@ fn check_unique<'a>(
     Ok(())
 }
 
+/// Refuses tokenizers in which two tokens have one id: two texts would be one prompt, and which of them a response shows
+/// would be left to chance. The crate itself gives out ids that are taken where a vocabulary has gaps.
+fn check_built(inner: &Inner) -> Result<(), TokenizerError> {
+    let mut tokens: Vec<(u32, String)> = inner
+        .get_vocab(true)
+        .into_iter()
+        .map(|(token, id)| (id, token))
+        .collect();
+    tokens.sort_unstable();
+    match tokens.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        None => Ok(()),
+        Some(pair) => Err(TokenizerError::File(format!(
+            "`model.vocab` and `added_tokens` have the id {} for {:?} and for {:?}",
+            pair[0].0, pair[0].1, pair[1].1
+        ))),
+    }
+}
+
 /// A tokenizer read from the bytes of `tokenizer.json`.
 #[derive(Debug, Clone)]
 pub struct Tokenizer(Inner);
@@ -140,6 +169,7 @@ impl Tokenizer {
         let mut inner = Inner::from_bytes(json.to_string()).map_err(file)?;
         inner.with_truncation(None).map_err(file)?;
         inner.with_padding(None);
+        check_built(&inner)?;
         Ok(Self(inner))
     }
 
@@ -153,12 +183,21 @@ impl Tokenizer {
 
     /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        self.text(ids, true)
+    }
+
+    /// The text of ids as [`Self::decode`] makes it, but with special tokens spelled out.
+    pub fn spell(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        self.text(ids, false)
+    }
+
+    fn text(&self, ids: &[u32], skip_special: bool) -> Result<String, TokenizerError> {
         // The crate drops ids that it does not know; a reply must not look shorter than it is.
         if let Some(&id) = ids.iter().find(|&&id| self.0.id_to_token(id).is_none()) {
             return Err(TokenizerError::UnknownToken(id));
         }
         self.0
-            .decode(ids, true)
+            .decode(ids, skip_special)
             .map_err(|error| TokenizerError::Decode(error.to_string()))
     }
 
@@ -310,7 +349,7 @@ mod tests {
         };
         assert!(with(&|_| ()).is_ok());
         assert!(with(&|j| j["normalizer"] = serde_json::json!({"type": "NFC"})).is_ok());
-        let refused: [(&str, &Change); 7] = [
+        let refused: [(&str, &Change); 11] = [
             ("normalizer", &|j| {
                 j["normalizer"] =
                     serde_json::json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
@@ -328,6 +367,22 @@ mod tests {
             ("model.dropout", &|j| j["model"]["dropout"] = 0.5.into()),
             ("model.continuing_subword_prefix", &|j| {
                 j["model"]["continuing_subword_prefix"] = "\u{e9}\u{e9}".into();
+            }),
+            ("model.vocab", &|j| {
+                j["model"]["vocab"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("\u{100}");
+            }),
+            ("model.vocab", &|j| j["model"]["vocab"] = Value::Null),
+            ("model.vocab", &|j| j["model"]["vocab"]["Once"] = 300.into()),
+            // A token that is added gets the number of tokens as its id, which is taken where there are gaps.
+            ("added_tokens", &|j| {
+                let vocab = j["model"]["vocab"].as_object_mut().unwrap();
+                let added = vocab.len();
+                let last = vocab.values_mut().find(|id| id.as_u64() == Some(2047));
+                *last.unwrap() = added.into();
+                j["added_tokens"][0]["content"] = "<|other|>".into();
             }),
         ];
         for (field, change) in refused {
@@ -348,7 +403,7 @@ mod tests {
                 j["model"]["vocab"]["\""] = id;
             }),
             ("is -1, no number", &|j| {
-                j["model"]["vocab"]["!"] = (-1).into()
+                j["model"]["vocab"]["!"] = (-1).into();
             }),
             ("no number of 32 bits", &|j| {
                 j["model"]["vocab"]["!"] = (1u64 << 32).into();
@@ -358,10 +413,10 @@ mod tests {
                 j["added_tokens"] = vec![added.clone(), added].into();
             }),
             ("`added_tokens` is no list", &|j| {
-                j["added_tokens"] = 7.into()
+                j["added_tokens"] = 7.into();
             }),
             ("`model.vocab` is no object", &|j| {
-                j["model"]["vocab"] = Value::Null
+                j["model"]["vocab"] = Value::Null;
             }),
         ];
         for (text, change) in ids {

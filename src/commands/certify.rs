@@ -14,6 +14,7 @@ use super::prove::{Part, Phase, Watch};
 use crate::failure::{Failure, Outcome};
 use crate::input;
 use crate::output;
+use crate::visible::Named;
 
 /// Prove that every weight of a committed model is in range.
 ///
@@ -46,7 +47,7 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The certificate.
-    pub certificate: String,
+    pub certificate: Named,
     /// Its bytes.
     pub bytes: usize,
     /// The model id, in hexadecimal.
@@ -143,7 +144,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let seconds = start.elapsed().as_secs_f64();
     input::write_new(&args.out, &certificate.bytes).map_err(counted)?;
     Ok(Report {
-        certificate: args.out.display().to_string(),
+        certificate: Named::file(&args.out),
         bytes: certificate.bytes.len(),
         model_id: output::hex(&id.digest()),
         weights,

@@ -15,6 +15,7 @@ use zkmoe_prover::commitment::{commit, os_randomness};
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Written};
 use crate::output::{self, Progress};
+use crate::visible::Named;
 
 /// Commit to a model: make its public id and its private key.
 ///
@@ -148,11 +149,11 @@ pub struct Report {
     /// The model id, in hexadecimal.
     pub model_id: String,
     /// The id file.
-    pub id: String,
+    pub id: Named,
     /// Bytes of the id file.
     pub id_bytes: u64,
     /// The key file.
-    pub key: String,
+    pub key: Named,
     /// Batches that may be proved under the id.
     pub batches: u32,
     /// What they cost.
@@ -253,9 +254,9 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     written.keep();
     Ok(Report {
         model_id: output::hex(&id.digest()),
-        id: args.id.display().to_string(),
+        id: Named::file(&args.id),
         id_bytes: bytes.len() as u64,
-        key: args.key.display().to_string(),
+        key: Named::file(&args.key),
         batches: limit,
         code: Code::new(&id.params, cells, key_bytes),
         seconds,

@@ -8,13 +8,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use zkmoe_verifier::slip::Slip;
 
-use super::verify::Verdict;
+use super::decision::Options;
 use super::{certify, commit, import, prove, run, verify, verify_model};
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt, Response};
 use crate::output;
 use crate::signals;
 use crate::state::StateArgs;
+use crate::visible::{Line, shell_word};
 
 /// The checkpoint, as files of one folder.
 const CHECKPOINT: [(&str, &[u8]); 4] = [
@@ -131,7 +132,7 @@ impl Drop for Folder {
 
 /// A line of the report.
 fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
-    output::print(format_args!("{text}\n"))
+    output::print(format_args!("{}\n", Line(text)))
 }
 
 /// A text on one line.
@@ -208,6 +209,14 @@ impl Demo {
         ))
     }
 
+    /// How the customer checks.
+    fn options(&self) -> Options {
+        Options {
+            state: self.folder.state(),
+            ..Options::default()
+        }
+    }
+
     /// Certifies the weights; the customer checks that, and the check is noted beside the id.
     fn certify(&mut self) -> Result<(), Failure> {
         let report = certify::perform(&certify::Args {
@@ -226,14 +235,9 @@ impl Demo {
         let verdict = verify_model::perform(&verify_model::Args {
             id: self.folder.file("model.id"),
             cert: self.folder.file("model.cert"),
-            state: self.folder.state(),
-            verbose: false,
-            json: false,
+            options: self.options(),
         })?;
-        let decided = match verdict {
-            verify_model::Verdict::Accepted(a) => Ok(a.soundness_bits),
-            verify_model::Verdict::Rejected { check, .. } => Err(check),
-        };
+        let decided = verdict.found().map(|found| found.soundness.soundness_bits);
         self.report("weights of the model", decided, start, true)
     }
 
@@ -313,7 +317,6 @@ impl Demo {
         let verdict = verify::perform(&verify::Args {
             id: self.folder.file("model.id"),
             cert: None,
-            state: self.folder.state(),
             proof: self.folder.file(&files.proof),
             slip: self.folder.file(&files.slip),
             prompt: Prompt {
@@ -326,13 +329,10 @@ impl Demo {
             },
             expect_id: None,
             max_tokens: None,
-            verbose: false,
-            json: false,
+            ended: None,
+            options: self.options(),
         })?;
-        let decided = match verdict {
-            Verdict::Accepted(a) => Ok(a.soundness_bits),
-            Verdict::Rejected { check, .. } => Err(check),
-        };
+        let decided = verdict.found().map(|found| found.soundness.soundness_bits);
         self.report(what, decided, start, accept)
     }
 
@@ -427,28 +427,24 @@ impl Files {
     }
 }
 
-/// The command that verifies one reply of a kept folder.
-fn command(folder: &Path) -> String {
+/// The command that verifies one reply of a kept folder, on two lines.
+fn command(folder: &Path) -> [String; 2] {
     let files = Files::of(REQUESTS[0].0);
-    let quoted = |name: &str| {
+    let quoted = |name: &str| shell_word(&folder.join(name));
+    [
         format!(
-            "'{}'",
-            folder
-                .join(name)
-                .display()
-                .to_string()
-                .replace('\'', r"'\''")
-        )
-    };
-    format!(
-        "zkmoe verify --id {} --state {} --proof {} --slip {} \\\n    --prompt-file {} --response-file {}",
-        quoted("model.id"),
-        quoted(STATE_FOLDER),
-        quoted(&files.proof),
-        quoted(&files.slip),
-        quoted(&files.prompt),
-        quoted(&files.response)
-    )
+            "zkmoe verify --id {} --state {} --proof {} --slip {} \\",
+            quoted("model.id"),
+            quoted(STATE_FOLDER),
+            quoted(&files.proof),
+            quoted(&files.slip)
+        ),
+        format!(
+            "  --prompt-file {} --response-file {}",
+            quoted(&files.prompt),
+            quoted(&files.response)
+        ),
+    ]
 }
 
 /// Goes through all steps.
@@ -480,10 +476,12 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
     ))?;
     if let Some(folder) = &args.keep {
         say(format_args!(
-            "The files are in {}. To verify one reply by hand:\n  {}",
-            folder.display(),
-            command(folder)
+            "The files are in {}. To verify one reply by hand:",
+            folder.display()
         ))?;
+        for line in command(folder) {
+            say(format_args!("  {line}"))?;
+        }
     }
     Ok(Outcome::Done)
 }
@@ -519,7 +517,7 @@ mod tests {
 
     #[test]
     fn the_command_by_hand_names_the_state_of_the_demo() {
-        let text = command(Path::new("/a 'b'"));
+        let text = command(Path::new("/a 'b'")).concat();
         assert!(text.contains(r"--state '/a '\''b'\''/state'"), "{text}");
         let folder = Folder::new(None).unwrap();
         let state = folder.state().folder.unwrap();

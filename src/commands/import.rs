@@ -10,6 +10,7 @@ use zkmoe_prover::model::{MODEL_MAGIC, ModelError};
 use crate::failure::{Failure, Outcome, io_advice};
 use crate::input;
 use crate::output::{self, Progress, Table};
+use crate::visible::{Line, Named};
 
 /// Make an integer model from a checkpoint, and compare the two.
 ///
@@ -45,7 +46,7 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The model file.
-    pub file: String,
+    pub file: Named,
     /// Sizes, head-room and comparison.
     #[serde(flatten)]
     pub import: ImportReport,
@@ -126,7 +127,7 @@ impl fmt::Display for Report {
             ])
         )?;
         for warning in &report.warnings {
-            writeln!(f, "warning: {warning}")?;
+            writeln!(f, "warning: {}", Line(warning))?;
         }
         Ok(())
     }
@@ -165,7 +166,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         Failure::new(error).advise(advice.unwrap_or("choose another name with --out"))
     })?;
     Ok(Report {
-        file: args.out.display().to_string(),
+        file: Named::file(&args.out),
         import,
     })
 }

@@ -27,6 +27,7 @@ use crate::output;
 use crate::reply::Reply;
 use crate::state::StateArgs;
 use crate::verdict::{How, Note, VERDICT_MAGIC};
+use crate::visible::{Line, Named};
 
 /// What files are told apart, as advice.
 const KNOWN: &str = "known are models (.zkm), model ids (.id), keys (.key), certificates (.cert), verdicts \
@@ -34,6 +35,9 @@ const KNOWN: &str = "known are models (.zkm), model ids (.id), keys (.key), cert
                      folders of checkpoints";
 
 /// Say what a file is and what it tells to whom.
+///
+/// This is no verdict: of proofs, certificates, slips and replies nothing is checked, and what is printed is what the
+/// file says. Verdicts are given by `zkmoe verify`, `zkmoe verify-model` and `zkmoe verify-rotation`.
 ///
 /// Knows models, ids, keys, certificates, proofs of batches and of rotations, slips, replies and the folders of
 /// checkpoints. Of the proof of a batch it lists everything that a stranger learns from it. Nothing secret is printed.
@@ -83,11 +87,14 @@ impl Serialize for Facts {
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The file.
-    pub file: String,
+    pub file: Named,
     /// Its kind.
     pub kind: &'static str,
     /// Its content, as far as it may be shown.
     pub facts: Facts,
+    /// Who decides whether it is true, where the facts are what the file says of itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_checked: Option<&'static str>,
     /// What a stranger learns from it, where it is a proof whose model id was named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub learned: Vec<Learned>,
@@ -97,7 +104,11 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.file, self.kind)?;
+        // The kind first: a file can have the name of a verdict.
+        writeln!(f, "{}: {}", self.kind, self.file)?;
+        if let Some(who) = self.not_checked {
+            writeln!(f, "Not checked, only read: {who}")?;
+        }
         if self.learned.is_empty() {
             let width = self
                 .facts
@@ -108,7 +119,7 @@ impl fmt::Display for Report {
                 .unwrap_or(0);
             for (name, value) in &self.facts.0 {
                 match value {
-                    Value::String(text) => writeln!(f, "  {name:<width$}  {text}")?,
+                    Value::String(text) => writeln!(f, "  {name:<width$}  {}", Line(text))?,
                     other => writeln!(f, "  {name:<width$}  {other}")?,
                 }
             }
@@ -150,9 +161,13 @@ fn header_facts(facts: Facts, header: &Header) -> Facts {
 struct Found {
     kind: &'static str,
     facts: Facts,
+    not_checked: Option<&'static str>,
     learned: Vec<Learned>,
     tells: &'static str,
 }
+
+/// Who decides about a file of a reply.
+const BY_VERIFY: Option<&str> = Some("`zkmoe verify` decides about a reply.");
 
 fn model(path: &Path) -> Result<Found, Failure> {
     let model = Model::open(path).map_err(|error| {
@@ -164,6 +179,7 @@ fn model(path: &Path) -> Result<Found, Failure> {
     Ok(Found {
         kind: "integer model (.zkm)",
         facts: header_facts(facts, model.header()),
+        not_checked: None,
         tells: "Private to the provider: it holds all weights.",
         learned: Vec::new(),
     })
@@ -182,8 +198,10 @@ fn id(path: &Path) -> Result<Found, Failure> {
     Ok(Found {
         kind: "model id (.id)",
         facts: header_facts(facts, &id.header),
+        not_checked: None,
         tells: "Public: it tells a stranger the architecture, its shifts and tables, and the tokenizer; its root binds \
-                the weights without showing them.",
+                the weights without showing them. It does not say whose model that is: compare the model id with one that \
+                you know from elsewhere.",
         learned: Vec::new(),
     })
 }
@@ -218,6 +236,7 @@ fn key(path: &Path) -> Result<Found, Failure> {
     Ok(Found {
         kind: "key (.key)",
         facts,
+        not_checked: None,
         tells: "Private to the provider, never copied: its seed is the randomness that hides the weights, and a copy does \
                 not know what the other one has opened.",
         learned: Vec::new(),
@@ -234,6 +253,7 @@ fn last(path: &Path) -> Result<Found, Failure> {
     Ok(Found {
         kind: "last opening of a key (.key.last)",
         facts: last_chain_value(facts, &ledger),
+        not_checked: None,
         tells: "Private to the provider: it stays beside its key, and shows when an older key takes that place.",
         learned: Vec::new(),
     })
@@ -277,6 +297,7 @@ fn proof(args: &Args) -> Result<Found, Failure> {
     Ok(Found {
         kind: "proof of a batch (.proof)",
         facts,
+        not_checked: BY_VERIFY,
         tells: "For all customers of its batch: it tells padded lengths of all requests and padded loads of experts.",
         learned: list,
     })
@@ -294,6 +315,7 @@ fn certificate(path: &Path) -> Result<Found, Failure> {
     Ok(Found {
         kind: "certificate of a model (.cert)",
         facts,
+        not_checked: Some("`zkmoe verify-model` decides about it."),
         tells: "Public: `zkmoe verify-model` checks it. It tells nothing but that all weights are in range.",
         learned: Vec::new(),
     })
@@ -312,6 +334,7 @@ fn rotation(path: &Path) -> Result<Found, Failure> {
     Ok(Found {
         kind: "proof of a rotation (.proof)",
         facts,
+        not_checked: Some("`zkmoe verify-rotation` decides about it."),
         tells: "Public: `zkmoe verify-rotation` checks it. It tells nothing but that both ids commit to the same weights.",
         learned: Vec::new(),
     })
@@ -342,6 +365,7 @@ fn verdict(path: &Path, bytes: &[u8], state: &StateArgs) -> Result<Found, Failur
     Ok(Found {
         kind: "note of a verified model (.certified)",
         facts,
+        not_checked: None,
         tells: "For whoever made it: their own `zkmoe verify` believes it. It proves nothing to others.",
         learned: Vec::new(),
     })
@@ -358,6 +382,7 @@ fn slip(path: &Path) -> Result<Found, Failure> {
     Ok(Found {
         kind: "slip of one reply (.slip)",
         facts,
+        not_checked: BY_VERIFY,
         tells: "Only for the customer of this reply: it holds the response's tokens, and with a guess of the prompt it \
                 would confirm the guess.",
         learned: Vec::new(),
@@ -384,6 +409,7 @@ fn reply(path: &Path, bytes: &[u8]) -> Result<Found, Failure> {
     Ok(Found {
         kind: "reply (.json)",
         facts,
+        not_checked: BY_VERIFY,
         tells: "For provider and customer: it holds prompt and response in clear.",
         learned: Vec::new(),
     })
@@ -402,6 +428,7 @@ fn checkpoint(folder: &Path) -> Result<Found, Failure> {
     Ok(Found {
         kind: "checkpoint with a supported config.json",
         facts: size_facts(facts, &config.sizes),
+        not_checked: None,
         tells: "`zkmoe import` makes an integer model from it; weights were not read.",
         learned: Vec::new(),
     })
@@ -428,9 +455,10 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         }
     };
     Ok(Report {
-        file: path.display().to_string(),
+        file: Named::file(path),
         kind: found.kind,
         facts: found.facts,
+        not_checked: found.not_checked,
         learned: found.learned,
         tells: found.tells,
     })

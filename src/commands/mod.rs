@@ -5,6 +5,7 @@
 
 pub mod certify;
 pub mod commit;
+pub mod decision;
 pub mod demo;
 pub mod import;
 pub mod inspect;
@@ -17,9 +18,11 @@ pub mod verify;
 pub mod verify_model;
 pub mod verify_rotation;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, Outcome};
+use crate::visible::Line;
 
 const FLOW: &str = "\
 From a checkpoint to a verdict:
@@ -41,9 +44,10 @@ When the randomness of a commitment is used up:
 
   zkmoe demo goes from a checkpoint to verdicts with a small model that is built in.
 
-Exit codes: 0 done or accepted; 1 rejected (verify, verify-model, verify-rotation); 2 the input cannot be used, or the
-command was refused. With --json standard output is always one JSON object; for exit code 2 it has `error`, `exit_code` and,
-where something helps, `advice`.";
+Exit codes: 0 done or accepted; 1 rejected (verify, verify-model, verify-rotation), with the check on standard output; 2 the
+input cannot be used, or the command was refused, with the reason on standard error. Only 0 means that something was accepted.
+With --json standard output is always one JSON object; for exit code 2 it has `error`, `exit_code` and, where something helps,
+`advice`.";
 
 /// Proves and checks that a reply came from exactly the committed Mixture-of-Experts model.
 ///
@@ -56,6 +60,42 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the command line of this process. The error, which may be a request for help as well, can be printed as it is.
+    pub fn read() -> Result<Self, clap::Error> {
+        Self::try_parse().map_err(visible)
+    }
+}
+
+/// An error about the command line in which the words of the command line are escaped: names of files come from others.
+fn visible(mut error: clap::Error) -> clap::Error {
+    let line = |text: &dyn std::fmt::Display| Line(text).to_string();
+    let words: Vec<_> = error
+        .context()
+        .filter_map(|(kind, value)| {
+            let value = match value {
+                ContextValue::String(text) => ContextValue::String(line(text)),
+                ContextValue::Strings(list) => {
+                    ContextValue::Strings(list.iter().map(|text| line(text)).collect())
+                }
+                // Suggestions repeat what was given. Only the usage is clap's own, and has several lines.
+                ContextValue::StyledStr(text) if kind != ContextKind::Usage => {
+                    ContextValue::StyledStr(line(text).into())
+                }
+                ContextValue::StyledStrs(list) => {
+                    ContextValue::StyledStrs(list.iter().map(|text| line(text).into()).collect())
+                }
+                _ => return None,
+            };
+            Some((kind, value))
+        })
+        .collect();
+    for (kind, value) in words {
+        error.insert(kind, value);
+    }
+    error
 }
 
 /// The subcommands.
@@ -98,10 +138,10 @@ impl Command {
             Self::Commit(args) => args.json,
             Self::Certify(args) => args.json,
             Self::Prove(args) => args.json,
-            Self::VerifyModel(args) => args.json,
-            Self::Verify(args) => args.json,
+            Self::VerifyModel(args) => args.options.json,
+            Self::Verify(args) => args.options.json,
             Self::Rotate(args) => args.json,
-            Self::VerifyRotation(args) => args.json,
+            Self::VerifyRotation(args) => args.options.json,
             Self::Inspect(args) => args.json,
             Self::Relation(args) => args.json,
             Self::Params(args) => args.json,
@@ -131,10 +171,48 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
+
+    use super::{Cli, visible};
+    use crate::visible::is_visible;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn words_of_the_command_line_are_escaped_where_they_are_repeated() {
+        let word = "\u{1b}[2Jx\nACCEPTED\u{202e}\u{9b}";
+        let option = format!("--{word}");
+        for args in [
+            &["zkmoe", word][..],
+            &["zkmoe", &option],
+            &["zkmoe", "inspect", "a", word],
+            &["zkmoe", "inspect", "a", &option],
+            &["zkmoe", "demo", word],
+            &["zkmoe", "run", "m", "--out", "o", "--max-tokens", word],
+            &["zkmoe", "verify", "--expect-id", word],
+            &["zkmoe", "verify", "--json=x\u{1b}\n"],
+        ] {
+            let error = visible(Cli::try_parse_from(args).unwrap_err());
+            let text = error.render().ansi().to_string();
+            let plain = error.render().to_string();
+            assert!(
+                plain.chars().all(|c| is_visible(c) || c == '\n'),
+                "{plain:?}"
+            );
+            assert!(
+                !plain.lines().any(|line| line.starts_with("ACCEPTED")),
+                "{plain}"
+            );
+            // What styles a terminal is clap's alone: nothing but colours.
+            assert!(
+                !text.contains("\u{1b}[2J") && !text.contains('\u{9b}'),
+                "{text:?}"
+            );
+        }
+        let error = visible(Cli::try_parse_from(["zkmoe", "\u{1b}[2J"]).unwrap_err());
+        assert!(error.to_string().contains(r"\u{1b}[2J"), "{error}");
     }
 }

@@ -13,17 +13,18 @@ use zkmoe_verifier::batch::{BatchHeader, MAX_REQUESTS};
 use zkmoe_verifier::forecast::Forecast;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::limits::{Extent, MAX_CELLS};
-use zkmoe_verifier::soundness::{check, total_bits};
+use zkmoe_verifier::soundness::check;
 use zkmoe_verifier::verify::batch_length;
 
 use super::commit::default_batches;
+use super::decision::Soundness;
 use super::prove::SizeArgs;
-use super::verify::{TermReport, write_soundness};
 use crate::estimate::{Lengths, likely_shape};
 use crate::failure::{Failure, Outcome};
 use crate::input;
 use crate::neutral;
 use crate::output::{self, Table};
+use crate::visible::Named;
 
 /// The padded positions of a reply where none were asked for and the model has room for as many.
 const DEFAULT_TOKENS: usize = 1024;
@@ -169,7 +170,7 @@ impl Sizes {
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The file that the model was taken from.
-    pub model: String,
+    pub model: Named,
     /// Replies of the batch.
     pub replies: usize,
     /// Positions of all replies, padding included.
@@ -182,15 +183,14 @@ pub struct Report {
     pub code: Code,
     /// Counts.
     pub sizes: Sizes,
-    /// `-log2` of the soundness error of the batch proof.
-    pub soundness_bits: f64,
+    /// The soundness error of the batch proof.
+    #[serde(flatten)]
+    pub soundness: Soundness,
     /// The least that a verifier accepts.
     pub policy_bits: f64,
     /// Why a verifier would refuse such a proof, if it would.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// The terms of the error.
-    pub terms: Vec<TermReport>,
 }
 
 impl fmt::Display for Report {
@@ -203,10 +203,9 @@ impl fmt::Display for Report {
             expert_rows,
             code,
             sizes,
-            soundness_bits,
+            soundness,
             policy_bits,
             refused,
-            terms,
         } = self;
         let count = |n: usize| output::count(n as u64);
         writeln!(
@@ -263,7 +262,7 @@ impl fmt::Display for Report {
         ];
         let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
         write!(f, "{}", Table(rows.to_vec()))?;
-        write_soundness(f, *soundness_bits, terms)?;
+        write!(f, "{soundness}")?;
         match refused {
             None => writeln!(f, "Policy: at least {policy_bits} bits; met"),
             Some(reason) => writeln!(
@@ -344,7 +343,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let [weights, first, second] = forecast.cells;
     let [model_rows, first_rows, second_rows] = forecast.rows;
     Ok(Report {
-        model: path.display().to_string(),
+        model: Named::file(path),
         replies: batch.shape.lengths.len(),
         positions: batch.shape.lengths.iter().sum(),
         decoded: batch.shape.decoded,
@@ -362,10 +361,9 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
             products: forecast.products,
             proof_bytes: forecast.bytes,
         },
-        soundness_bits: total_bits(&forecast.soundness),
+        soundness: Soundness::of(&forecast.soundness, true),
         policy_bits: POLICY_BITS,
         refused: refused.map(|reason| reason.to_string()),
-        terms: TermReport::list(&forecast.soundness),
     })
 }
 
@@ -386,8 +384,8 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zkmoe_verifier::relation::Dims;
     use clap::Parser;
+    use zkmoe_verifier::relation::Dims;
 
     #[derive(Parser)]
     struct CommandLine {
@@ -417,8 +415,11 @@ mod tests {
             &["--tokens", "2"],
         ] {
             let report = report(options);
-            let exact = sum(report.terms.iter().map(|t| t.bits));
-            assert!((report.soundness_bits - exact).abs() < 1e-9, "{exact}");
+            let exact = sum(report.soundness.terms.iter().map(|t| t.bits));
+            assert!(
+                (report.soundness.soundness_bits - exact).abs() < 1e-9,
+                "{exact}"
+            );
 
             let json = serde_json::to_value(&report).unwrap();
             let terms = json["terms"].as_array().unwrap();
@@ -438,7 +439,7 @@ mod tests {
             let shown = text.lines().find(|line| line.starts_with("Soundness: "));
             let shown = bits(shown.unwrap()).unwrap();
             assert!(shown <= exact && exact < shown + 0.1, "{shown} for {exact}");
-            let lines = report.terms.iter().map(|term| {
+            let lines = report.soundness.terms.iter().map(|term| {
                 let named =
                     |line: &&str| line.trim_start().starts_with(&format!("{}  ", term.name));
                 let line = text.lines().find(named);

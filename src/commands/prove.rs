@@ -22,6 +22,7 @@ use crate::failure::{Failure, Outcome};
 use crate::input::{self, Written};
 use crate::output::{self, Progress, Table};
 use crate::reply::{Reply, show};
+use crate::visible::Named;
 
 /// The name of the proof in its folder.
 pub const PROOF_FILE: &str = "batch.proof";
@@ -125,9 +126,9 @@ impl SizeArgs {
 #[derive(Debug, Serialize)]
 pub struct Request {
     /// Its name: the name of its file without ending.
-    pub name: String,
+    pub name: Named,
     /// Its slip.
-    pub slip: String,
+    pub slip: Named,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens of the response.
@@ -178,7 +179,7 @@ impl Phase {
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The proof file.
-    pub proof: String,
+    pub proof: Named,
     /// Its bytes.
     pub bytes: usize,
     /// The model id, in hexadecimal.
@@ -410,7 +411,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         );
     }
     for (path, reply) in args.replies.iter().zip(&replies) {
-        reply.check(&tokenizer).map_err(|reason| {
+        reply.check(&tokenizer, &id.header).map_err(|reason| {
             Failure::file(path, reason)
                 .advise("a reply that was edited has no proof; `zkmoe run` makes new ones")
         })?;
@@ -480,8 +481,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         input::write_private_new(&path, &slip.encode()).map_err(counted)?;
         written.push(&path);
         requests.push(Request {
-            name,
-            slip: path.display().to_string(),
+            name: Named(name),
+            slip: Named::file(&path),
             prompt_tokens: lengths.prompt,
             response_tokens: lengths.response,
         });
@@ -489,7 +490,7 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     input::write_new(&proof_path, &batch.proof).map_err(counted)?;
     written.keep();
     Ok(Report {
-        proof: proof_path.display().to_string(),
+        proof: Named::file(&proof_path),
         bytes: batch.proof.len(),
         model_id: output::hex(&id.digest()),
         requests,

@@ -26,6 +26,7 @@ use super::prove::{Part, Phase, Watch};
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Written};
 use crate::output::{self, Progress};
+use crate::visible::Named;
 
 /// Commit to the same model again, and prove that the weights are the same.
 ///
@@ -69,11 +70,11 @@ pub struct Report {
     /// The new model id, in hexadecimal.
     pub to: String,
     /// The file of the new id.
-    pub id: String,
+    pub id: Named,
     /// The file of the new key.
-    pub key: String,
+    pub key: Named,
     /// The file of the proof.
-    pub proof: String,
+    pub proof: Named,
     /// Bytes of the proof.
     pub bytes: usize,
     /// Bytes of the proof by kind of message.
@@ -278,9 +279,9 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     Ok(Report {
         from: output::hex(&id.digest()),
         to: output::hex(&new_id.digest()),
-        id: args.out_id.display().to_string(),
-        key: args.out_key.display().to_string(),
-        proof: args.proof.display().to_string(),
+        id: Named::file(&args.out_id),
+        key: Named::file(&args.out_key),
+        proof: Named::file(&args.proof),
         bytes: rotation.proof.len(),
         parts: Part::list(&rotation.sizes),
         phases,

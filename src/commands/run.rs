@@ -11,10 +11,11 @@ use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt};
 use crate::output;
 use crate::reply::{Decoding, Ended, REPLY_VERSION, Reply};
+use crate::visible::{Named, Prose};
 
 /// Answer a prompt with an integer model.
 ///
-/// Decoding is greedy. The text is printed as it comes, and the reply is written to a file that `zkmoe prove` takes.
+/// Decoding is greedy. The text is printed as it comes (on a terminal with control characters escaped), and the reply is written to a file that `zkmoe prove` takes.
 /// Tokens come in groups of up to eight, because a reply is served only as far as it can be proved. The prompt is
 /// continued as it stands: nothing is added, no chat template is applied, and a special token that is spelled out
 /// becomes that token.
@@ -45,7 +46,7 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The reply file.
-    pub file: String,
+    pub file: Named,
     /// What the file holds.
     pub reply: Reply,
     /// Special tokens that the prompt spells out: the model read them as such and not as text.
@@ -139,7 +140,7 @@ pub fn perform(
         _ => None,
     };
     Ok(Report {
-        file: args.out.display().to_string(),
+        file: Named::file(&args.out),
         reply,
         special_in_prompt,
         overflow,
@@ -149,12 +150,18 @@ pub fn perform(
 /// Answers the prompt and prints the reply.
 pub fn execute(args: &Args) -> Result<Outcome, Failure> {
     if args.json {
-        let report = perform(args, &mut |_| Ok(()))?;
-        let text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
-        output::print(text + "\n")?;
+        output::emit_json(&perform(args, &mut |_| Ok(()))?)?;
         return Ok(Outcome::Done);
     }
-    let report = perform(args, &mut |text| output::print(text))?;
+    // A file gets the text byte for byte. A terminal would act on what a model may well write.
+    let watched = std::io::stdout().is_terminal();
+    let report = perform(args, &mut |text| {
+        if watched {
+            output::print(Prose(text))
+        } else {
+            output::print(text)
+        }
+    })?;
     output::print("\n")?;
     let Report {
         file,

@@ -6,35 +6,36 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use serde::Serialize;
 use zkmoe_commit::channel::Reject;
-use zkmoe_commit::soundness::Term;
 use zkmoe_prover::tokenizer::Tokenizer;
 use zkmoe_verifier::batch::MAX_START;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::slip::{MAX_SLIP, Slip};
-use zkmoe_verifier::soundness::total_bits;
-use zkmoe_verifier::verify::{
-    Batch, Ended, VerifyError, check_slip, file_length, verify_batch,
-};
+use zkmoe_verifier::verify::{Batch, Ended, check_slip, file_length, verify_batch};
 
+use super::decision::{self, AboutModel, Options, Soundness, Stop, bits};
 use super::verify_model;
+use crate::appearance::{Texts, remarks};
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt, Response};
-use crate::output::{self, Table};
-use crate::state::StateArgs;
+use crate::output;
 use crate::texts;
 use crate::verdict::{How, read_verdict, together, verdict_path};
+use crate::visible::{Named, shell_word};
 
 /// Check a reply against a proof and a model id.
 ///
 /// The first line of the output is the verdict: ACCEPTED, or REJECTED with the check that failed. The exit code is 0
 /// or 1; 2 means that a file could not be read, so that there is no verdict.
 ///
-/// Prompt and response are taken byte for byte: a newline at the end of a file belongs to the text. A special token that
-/// is spelled out in the prompt, like <|endoftext|>, is that token to the model and to the proof; the verdict says so.
+/// The verdict is about the texts byte for byte, under the id that is named: a newline at the end of a file belongs to the
+/// text, and a special token that is spelled out in the prompt, like <|endoftext|>, is that token to the model and to the
+/// proof; the verdict says so. What no option compared with what you know is
+/// listed as taken on trust: whose id it is (--expect-id), how many tokens the reply may have (--max-tokens). What may
+/// look different from what it is, like characters that do not show, is listed to be looked at closely. A reply that was
+/// cut short is accepted as such; --ended rejects it.
 ///
 /// Nothing is accepted of a model whose weights were not shown to be in range. `zkmoe verify-model` checks that once and leaves
 /// a note beside the id, which is believed only with the secret in your state folder; without the note, name the
@@ -57,9 +58,6 @@ pub struct Args {
     /// The certificate of the model, to be checked here; without it, model.id.certified has to be beside the id.
     #[arg(long, value_name = "FILE")]
     pub cert: Option<PathBuf>,
-    /// Where the secret is that marks the note.
-    #[command(flatten)]
-    pub state: StateArgs,
     /// The slip of this reply.
     #[arg(long, value_name = "FILE")]
     pub slip: PathBuf,
@@ -75,61 +73,49 @@ pub struct Args {
     /// Reject unless this limit on response tokens was asked for.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: Option<u32>,
-    /// Print the soundness error term by term.
-    #[arg(long)]
-    pub verbose: bool,
-    /// Print the verdict as one JSON object.
-    #[arg(long)]
-    pub json: bool,
+    /// Reject unless the reply ended this way.
+    #[arg(long, value_name = "END")]
+    pub ended: Option<End>,
+    /// How to check and print.
+    #[command(flatten)]
+    pub options: Options,
 }
 
-/// One term of the soundness error.
-#[derive(Debug, Serialize)]
-pub struct TermReport {
-    /// What would have to go wrong.
-    pub name: String,
-    /// How the bound follows from sizes.
-    pub formula: String,
-    /// Who proved it.
-    pub source: &'static str,
-    /// `-log2` of the bound; none where the event cannot happen.
-    pub bits: f64,
+/// How a reply ended, as far as it is proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// The model ended the text.
+    Eos,
+    /// It has as many tokens as its limit, and the text was not at its end.
+    Limit,
+    /// Neither; why is not proved.
+    Early,
 }
 
-impl TermReport {
-    /// The reports of all terms.
-    pub fn list(terms: &[Term]) -> Vec<Self> {
-        let report = |t: &Term| Self {
-            name: t.name.clone(),
-            formula: t.formula.clone(),
-            source: t.source,
-            bits: t.bits,
-        };
-        terms.iter().map(report).collect()
+impl End {
+    /// For people, of a reply with this limit on its tokens.
+    fn words(self, max_tokens: u32) -> String {
+        match self {
+            Self::Eos => "ended with the end of the text".to_owned(),
+            Self::Limit => format!("ended at its limit of {max_tokens} tokens"),
+            Self::Early => {
+                format!(
+                    "was stopped early, below its limit of {max_tokens} tokens; the reason is not proved"
+                )
+            }
+        }
     }
 }
 
-/// Bits of soundness for people. Rounded down: a bound must not look better than it is.
-fn bits(bits: f64) -> String {
-    format!("{:.1} bits", (bits * 10.0).floor() / 10.0)
-}
-
-/// Writes the soundness error, term by term where there are terms.
-pub fn write_soundness(
-    f: &mut fmt::Formatter<'_>,
-    soundness_bits: f64,
-    terms: &[TermReport],
-) -> fmt::Result {
-    writeln!(f, "Soundness: {}", bits(soundness_bits))?;
-    let rows = terms
-        .iter()
-        .map(|t| vec![t.name.clone(), bits(t.bits)])
-        .collect();
-    write!(f, "{}", Table(rows))?;
-    for term in terms {
-        writeln!(f, "  {}: {}; {}", term.name, term.formula, term.source)?;
+impl From<Ended> for End {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::EndOfText => Self::Eos,
+            Ended::Limit => Self::Limit,
+            Ended::Early => Self::Early,
+        }
     }
-    Ok(())
 }
 
 /// How it was shown that the model's weights are in range.
@@ -138,14 +124,14 @@ pub struct Weights {
     /// `certificate`, or `rotation` from an id that has one.
     pub shown_by: &'static str,
     /// The file that says so: a certificate that was checked now, or the note of an earlier check.
-    pub file: String,
+    pub file: Named,
     /// `-log2` of the soundness error.
     pub soundness_bits: f64,
 }
 
 /// An accepted reply.
 #[derive(Debug, Serialize)]
-pub struct Accepted {
+pub struct Found {
     /// The model id, in hexadecimal.
     pub model_id: String,
     /// The number of the request in its batch.
@@ -162,99 +148,61 @@ pub struct Accepted {
     pub special_in_response: usize,
     /// The limit on response tokens that was asked for.
     pub max_tokens: u32,
-    /// `eos`, `limit` or `early`; why a reply ended early is not proved.
-    pub ended: &'static str,
-    /// `-log2` of the soundness error of the batch proof.
-    pub soundness_bits: f64,
-    /// Its terms, where they were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub terms: Vec<TermReport>,
+    /// How the reply ended.
+    pub ended: End,
+    /// What was not compared with anything that the customer knows.
+    pub taken_on_trust: Vec<&'static str>,
+    /// What may look different from what it is.
+    pub look_closely: Vec<Named>,
+    /// The soundness error of the batch proof.
+    #[serde(flatten)]
+    pub soundness: Soundness,
     /// What shows that the weights are in range.
     pub weights: Weights,
     /// `-log2` of the error of both together: the verdict is wrong only if one of them is.
     pub total_bits: f64,
-    /// Wall time.
-    pub seconds: f64,
 }
 
-/// What was decided.
-#[derive(Debug, Serialize)]
-#[serde(tag = "verdict", rename_all = "UPPERCASE")]
-pub enum Verdict {
-    /// The reply is the model's.
-    Accepted(Accepted),
-    /// It was not shown to be.
-    Rejected {
-        /// The check that failed.
-        check: String,
-        /// The id of the model in the id file, in hexadecimal.
-        model_id: String,
-    },
-}
+/// What was decided: whether the reply is the model's.
+pub type Verdict = decision::Verdict<Found, AboutModel>;
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rejected { check, .. } => writeln!(f, "REJECTED: {check}"),
-            Self::Accepted(a) => {
-                let Accepted {
-                    request,
-                    requests,
-                    max_tokens,
-                    response_tokens,
-                    ..
-                } = a;
-                writeln!(
-                    f,
-                    "ACCEPTED request {request} of a batch of {requests}, {response_tokens} response tokens"
-                )?;
-                writeln!(f, "model id {}", a.model_id)?;
-                writeln!(
-                    f,
-                    "Proved: the response is, token for token, what the integer model committed under this id decodes \
-                     greedily for the prompt."
-                )?;
-                match a.ended {
-                    "eos" => writeln!(f, "The reply ended with the end of the text.")?,
-                    "limit" => writeln!(f, "The reply ended at its limit of {max_tokens} tokens.")?,
-                    _ => writeln!(
-                        f,
-                        "The reply was stopped early, below its limit of {max_tokens} tokens; the reason is not proved."
-                    )?,
-                }
-                let tokens = |n: usize| {
-                    if n == 1 {
-                        "a special token".to_owned()
-                    } else {
-                        format!("{n} special tokens")
-                    }
-                };
-                if a.special_in_prompt > 0 {
-                    writeln!(
-                        f,
-                        "The prompt spells out {}, read by the model as such and not as text.",
-                        tokens(a.special_in_prompt)
-                    )?;
-                }
-                if a.special_in_response > 0 {
-                    writeln!(
-                        f,
-                        "The response has {} that its text does not show.",
-                        tokens(a.special_in_response)
-                    )?;
-                }
-                writeln!(
-                    f,
-                    "Weights in range: {}, by {}",
-                    bits(a.weights.soundness_bits),
-                    a.weights.file
-                )?;
-                write_soundness(f, a.soundness_bits, &a.terms)?;
-                writeln!(f, "Altogether: {}", bits(a.total_bits))?;
-                writeln!(f, "Checked in {}", output::seconds(a.seconds))?;
-                Ok(())
-            }
+        let Self {
+            model_id,
+            request,
+            requests,
+            response_tokens,
+            max_tokens,
+            weights,
+            soundness,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "request {request} of a batch of {requests}, {response_tokens} response tokens"
+        )?;
+        writeln!(f, "model id {model_id}")?;
+        writeln!(
+            f,
+            "Proved: the response is, token for token, what the integer model committed under this id decodes greedily \
+             for the prompt."
+        )?;
+        writeln!(f, "The reply {}.", self.ended.words(*max_tokens))?;
+        for what in &self.taken_on_trust {
+            writeln!(f, "Taken on trust: {what}")?;
         }
+        for remark in &self.look_closely {
+            writeln!(f, "Look closely: {remark}")?;
+        }
+        writeln!(
+            f,
+            "Weights in range: {}, by {}",
+            bits(weights.soundness_bits),
+            weights.file
+        )?;
+        write!(f, "{soundness}")?;
+        writeln!(f, "Altogether: {}", bits(self.total_bits))
     }
 }
 
@@ -267,12 +215,6 @@ struct Case<'a> {
     prompt: String,
     prompt_ids: Vec<u32>,
     response: String,
-}
-
-/// Why there is no acceptance.
-enum Stop {
-    Rejected(String),
-    Unusable(Failure),
 }
 
 /// The checks that need no proof, cheapest first.
@@ -312,6 +254,17 @@ fn check_texts(case: &Case<'_>, digest: &[u8; 32]) -> Result<(), String> {
     Ok(())
 }
 
+/// What the verdict rests on that was not compared with anything. A limit that a reply did not reach is of no account.
+fn taken_on_trust(args: &Args, ended: End) -> Vec<&'static str> {
+    let id = args.expect_id.is_none().then_some(
+        "that this is the id of the model you mean; --expect-id compares it with one that you know from elsewhere",
+    );
+    let limit = (args.max_tokens.is_none() && ended != End::Eos).then_some(
+        "that the reply may have no more tokens; --max-tokens compares the limit with the one that you asked for",
+    );
+    id.into_iter().chain(limit).collect()
+}
+
 /// Why a slip does not open its request: in words, if it would with a prompt that looks the same.
 fn explain_slip(case: &Case<'_>, batch: &Batch, reject: &Reject) -> String {
     let fits = |text: &str| {
@@ -328,20 +281,21 @@ fn explain_slip(case: &Case<'_>, batch: &Batch, reject: &Reject) -> String {
 /// What shows that the weights are in range.
 fn check_weights(case: &Case<'_>, digest: &[u8; 32]) -> Result<Weights, Stop> {
     let (certified, file) = if let Some(path) = &case.args.cert {
-        let (certified, _) = verify_model::check(&case.id, path)
-            .map_err(Stop::Unusable)?
-            .map_err(|check| Stop::Rejected(format!("certificate: {check}")))?;
+        let (certified, _) = verify_model::check(&case.id, path).map_err(|stop| match stop {
+            Stop::Rejected(check) => Stop::Rejected(format!("certificate: {check}")),
+            unusable @ Stop::Unusable(_) => unusable,
+        })?;
         (certified, path.clone())
     } else {
         let id = &case.args.id;
         let path = verdict_path(id);
-        let state = case.args.state.locate().map_err(Stop::Unusable)?;
-        let noted = read_verdict(&state, id, digest).map_err(Stop::Unusable)?;
+        let state = case.args.options.state.locate()?;
+        let noted = read_verdict(&state, id, digest)?;
         let certified = noted.map_err(|reason| {
             let message = format!("its weights were not shown to be in range; {reason}");
             Stop::Unusable(Failure::file(id, message).advise(format!(
                 "check its certificate once with `zkmoe verify-model --id {} --cert FILE` here, or name the certificate with --cert",
-                id.display()
+                shell_word(id)
             )))
         })?;
         (certified, path)
@@ -351,58 +305,57 @@ fn check_weights(case: &Case<'_>, digest: &[u8; 32]) -> Result<Weights, Stop> {
             How::Certificate { .. } => "certificate",
             How::Rotation { .. } => "rotation",
         },
-        file: file.display().to_string(),
+        file: Named::file(&file),
         soundness_bits: certified.soundness_bits(),
     })
 }
 
-fn decide(case: &Case<'_>, proof: input::Proof, start: Instant) -> Result<Accepted, Stop> {
-    let digest = case.id.digest();
+fn decide(case: &Case<'_>, proof: input::Proof) -> Result<Found, Stop> {
+    let Case { args, id, slip, .. } = case;
+    let digest = id.digest();
     check_texts(case, &digest).map_err(Stop::Rejected)?;
     let weights = check_weights(case, &digest)?;
-    let batch = proof
-        .read(|start| file_length(&case.id, start))
-        .map_err(Stop::Unusable)?
-        .and_then(|proof| verify_batch(&case.id, &proof));
-    let batch = batch.map_err(|error| match error {
-        VerifyError::Rejected(reject) => Stop::Rejected(reject.to_string()),
-        VerifyError::Unusable(error) => Stop::Unusable(input::undecodable(
-            &case.args.proof,
-            &error,
-            "take the batch.proof that came with the slip",
-        )),
+    let proof = proof.read(|start| file_length(id, start))?;
+    let batch = proof.and_then(|proof| verify_batch(id, &proof));
+    let batch = batch.map_err(|error| {
+        let advice = "take the batch.proof that came with the slip";
+        Stop::at(&args.proof, error, advice)
     })?;
-    let ended = check_slip(&case.id, &batch, &case.slip, &case.prompt_ids)
-        .map_err(|reject| Stop::Rejected(explain_slip(case, &batch, &reject)))?;
-    let shown = match case.slip.response.split_last() {
-        Some((_, rest)) if ended == Ended::EndOfText => rest,
-        _ => &case.slip.response[..],
+    let ended: End = check_slip(id, &batch, slip, &case.prompt_ids)
+        .map_err(|reject| Stop::Rejected(explain_slip(case, &batch, &reject)))?
+        .into();
+    if args.ended.is_some_and(|expected| expected != ended) {
+        let how = ended.words(slip.max_tokens);
+        return Err(Stop::Rejected(format!("end: the reply {how}")));
+    }
+    let texts = Texts {
+        prompt: &case.prompt,
+        prompt_ids: &case.prompt_ids,
+        response: &case.response,
+        response_ids: &slip.response,
     };
-    let terms = if case.args.verbose {
-        &batch.soundness[..]
-    } else {
-        &[]
+    let look_closely = remarks(&case.tokenizer, &texts, id.header.eos_token)
+        .map_err(|error| Failure::file(&args.id, error))?;
+    let shown = match slip.response.split_last() {
+        Some((_, rest)) if ended == End::Eos => rest,
+        _ => &slip.response[..],
     };
-    let soundness_bits = total_bits(&batch.soundness);
-    Ok(Accepted {
+    let soundness = Soundness::of(&batch.soundness, args.options.verbose);
+    Ok(Found {
         model_id: output::hex(&digest),
-        request: case.slip.request,
+        request: slip.request,
         requests: batch.header.shape.lengths.len(),
         prompt_tokens: case.prompt_ids.len(),
-        response_tokens: case.slip.response.len(),
+        response_tokens: slip.response.len(),
         special_in_prompt: case.tokenizer.special(&case.prompt_ids),
         special_in_response: case.tokenizer.special(shown),
-        max_tokens: case.slip.max_tokens,
-        ended: match ended {
-            Ended::EndOfText => "eos",
-            Ended::Limit => "limit",
-            Ended::Early => "early",
-        },
-        soundness_bits,
-        terms: TermReport::list(terms),
-        total_bits: together(soundness_bits, weights.soundness_bits),
+        max_tokens: slip.max_tokens,
+        ended,
+        taken_on_trust: taken_on_trust(args, ended),
+        look_closely: look_closely.into_iter().map(Named).collect(),
+        total_bits: together(soundness.soundness_bits, weights.soundness_bits),
+        soundness,
         weights,
-        seconds: start.elapsed().as_secs_f64(),
     })
 }
 
@@ -423,36 +376,28 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
         )
     })?;
     let id = input::open_id(&args.id)?;
-    let start = Instant::now();
-    let tokenizer = input::tokenizer(&args.id, &id.tokenizer)?;
-    let prompt_ids = tokenizer
-        .encode(&prompt)
-        .map_err(|error| Failure::new(format_args!("prompt: {error}")))?;
-    let case = Case {
-        args,
-        id,
-        tokenizer,
-        slip,
-        prompt,
-        prompt_ids,
-        response,
+    let about = AboutModel {
+        model_id: output::hex(&id.digest()),
     };
-    match decide(&case, proof, start) {
-        Ok(accepted) => Ok(Verdict::Accepted(accepted)),
-        Err(Stop::Unusable(failure)) => Err(failure),
-        Err(Stop::Rejected(check)) => Ok(Verdict::Rejected {
-            check,
-            model_id: output::hex(&case.id.digest()),
-        }),
-    }
+    Verdict::of(about, || {
+        let tokenizer = input::tokenizer(&args.id, &id.tokenizer)?;
+        let prompt_ids = tokenizer
+            .encode(&prompt)
+            .map_err(|error| Failure::new(format_args!("prompt: {error}")))?;
+        let case = Case {
+            args,
+            id,
+            tokenizer,
+            slip,
+            prompt,
+            prompt_ids,
+            response,
+        };
+        decide(&case, proof)
+    })
 }
 
 /// Decides and prints the verdict.
 pub fn execute(args: &Args) -> Result<Outcome, Failure> {
-    let verdict = perform(args)?;
-    output::emit(&verdict, args.json)?;
-    Ok(match verdict {
-        Verdict::Accepted(_) => Outcome::Done,
-        Verdict::Rejected { .. } => Outcome::Rejected,
-    })
+    perform(args)?.print(&args.options)
 }

@@ -2,23 +2,22 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use serde::Serialize;
 use zkmoe_commit::soundness::Term;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::rotation::{START, file_length, verify_rotation};
 use zkmoe_verifier::soundness::total_bits;
-use zkmoe_verifier::verify::VerifyError;
 
-use super::verify::{TermReport, write_soundness};
+use super::decision::{self, Options, Soundness, Stop};
 use crate::failure::{Failure, Outcome};
 use crate::input;
 use crate::output;
-use crate::state::{State, StateArgs};
+use crate::state::State;
 use crate::verdict::{
     Certified, How, floor_bits, read_verdict, together, verdict_path, write_verdict,
 };
+use crate::visible::Named;
 
 /// Check that two model ids commit to the same weights.
 ///
@@ -41,130 +40,92 @@ pub struct Args {
     /// The proof that `zkmoe rotate` wrote.
     #[arg(long, value_name = "FILE")]
     pub proof: PathBuf,
-    /// Where the secret is that marks the notes.
+    /// How to check and print.
     #[command(flatten)]
-    pub state: StateArgs,
-    /// Print the soundness error term by term.
-    #[arg(long)]
-    pub verbose: bool,
-    /// Print the verdict as one JSON object.
-    #[arg(long)]
-    pub json: bool,
+    pub options: Options,
 }
 
-/// An accepted rotation.
-#[derive(Debug, Serialize)]
-pub struct Accepted {
+/// Two ids.
+#[derive(Debug, Clone, Serialize)]
+pub struct Pair {
     /// The old model id, in hexadecimal.
     pub from: String,
     /// The new model id, in hexadecimal.
     pub to: String,
-    /// `-log2` of the soundness error.
-    pub soundness_bits: f64,
-    /// Its terms, where they were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub terms: Vec<TermReport>,
+}
+
+/// An accepted rotation.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    /// From which id to which.
+    #[serde(flatten)]
+    pub ids: Pair,
+    /// The soundness error.
+    #[serde(flatten)]
+    pub soundness: Soundness,
     /// The note beside the new id that its weights are in range.
-    pub certified: Option<String>,
+    pub certified: Option<Named>,
     /// Why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_certified: Option<String>,
-    /// Wall time.
-    pub seconds: f64,
+    pub not_certified: Option<Named>,
 }
 
-/// What was decided.
-#[derive(Debug, Serialize)]
-#[serde(tag = "verdict", rename_all = "UPPERCASE")]
-pub enum Verdict {
-    /// Both ids commit to the same weights.
-    Accepted(Accepted),
-    /// It was not shown that they do.
-    Rejected {
-        /// The check that failed.
-        check: String,
-        /// The old model id, in hexadecimal.
-        from: String,
-        /// The new model id, in hexadecimal.
-        to: String,
-    },
-}
+/// What was decided: whether both ids commit to the same weights.
+pub type Verdict = decision::Verdict<Found, Pair>;
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rejected { check, .. } => writeln!(f, "REJECTED: {check}"),
-            Self::Accepted(a) => {
-                writeln!(f, "ACCEPTED model id {}", a.to)?;
-                writeln!(f, "rotated from    {}", a.from)?;
-                writeln!(
-                    f,
-                    "Proved: both ids commit to the same weights, with the same sizes, shifts, tables and tokenizer."
-                )?;
-                if let Some(file) = &a.certified {
-                    writeln!(
-                        f,
-                        "The weights were shown to be in range, for both ids: noted in {file}"
-                    )?;
-                }
-                if let Some(reason) = &a.not_certified {
-                    writeln!(
-                        f,
-                        "It is not known here whether the weights are in range: {reason}. Check the certificate of the old id \
-                         with `zkmoe verify-model` and then this rotation again, or the certificate of the new id"
-                    )?;
-                }
-                write_soundness(f, a.soundness_bits, &a.terms)?;
-                writeln!(f, "Checked in {}", output::seconds(a.seconds))
-            }
+        writeln!(f, "model id {}", self.ids.to)?;
+        writeln!(f, "rotated from    {}", self.ids.from)?;
+        writeln!(
+            f,
+            "Proved: both ids commit to the same weights, with the same sizes, shifts, tables and tokenizer."
+        )?;
+        if let Some(file) = &self.certified {
+            writeln!(
+                f,
+                "The weights were shown to be in range, for both ids: noted in {file}"
+            )?;
         }
+        if let Some(reason) = &self.not_certified {
+            writeln!(
+                f,
+                "It is not known here whether the weights are in range: {reason}. Check the certificate of the old id \
+                 with `zkmoe verify-model` and then this rotation again, or the certificate of the new id"
+            )?;
+        }
+        write!(f, "{}", self.soundness)
     }
 }
 
 /// Reads both ids and the proof, and decides.
 pub fn perform(args: &Args) -> Result<Verdict, Failure> {
     input::check_apart(&verdict_path(&args.to), &[Some(&args.proof)])?;
-    let state = args.state.locate()?;
-    let proof = input::Proof::open(&args.proof, START)?;
+    let state = args.options.state.locate()?;
+    let file = input::Proof::open(&args.proof, START)?;
     let (old, new) = (input::open_id(&args.from)?, input::open_id(&args.to)?);
-    let start = Instant::now();
     let [from, to] = [&old, &new].map(|id| output::hex(&id.digest()));
-    let checked = proof
-        .read(|start| file_length(&old, &new, start))?
-        .and_then(|proof| verify_rotation(&old, &new, &proof));
-    match checked {
-        Ok(rotation) => {
-            let terms = if args.verbose {
-                &rotation.soundness[..]
-            } else {
-                &[]
-            };
-            let inherited = inherit(args, &state, [&old, &new], &rotation.soundness)?;
-            let (certified, not_certified) = match inherited {
-                Ok(file) => (Some(file), None),
-                Err(reason) => (None, Some(reason)),
-            };
-            Ok(Verdict::Accepted(Accepted {
-                from,
-                to,
-                soundness_bits: total_bits(&rotation.soundness),
-                terms: TermReport::list(terms),
-                certified,
-                not_certified,
-                seconds: start.elapsed().as_secs_f64(),
-            }))
-        }
-        Err(VerifyError::Rejected(reject)) => Ok(Verdict::Rejected {
-            check: reject.to_string(),
-            from,
-            to,
-        }),
-        Err(VerifyError::Unusable(error)) => Err(input::undecodable(
-            &args.proof,
-            &error,
-            "take the proof that the provider published with the new id",
-        )),
-    }
+    let ids = Pair { from, to };
+    Verdict::of(ids.clone(), || {
+        let proof = file.read(|start| file_length(&old, &new, start))?;
+        let rotation = proof
+            .and_then(|proof| verify_rotation(&old, &new, &proof))
+            .map_err(|error| {
+                let advice = "take the proof that the provider published with the new id";
+                Stop::at(&args.proof, error, advice)
+            })?;
+        let inherited = inherit(args, &state, [&old, &new], &rotation.soundness)?;
+        let (certified, not_certified) = match inherited {
+            Ok(file) => (Some(Named(file)), None),
+            Err(reason) => (None, Some(Named(reason))),
+        };
+        Ok(Found {
+            ids,
+            soundness: Soundness::of(&rotation.soundness, args.options.verbose),
+            certified,
+            not_certified,
+        })
+    })
 }
 
 /// Notes beside the new id that its weights are in range, if there is such a note beside the old one: the note's
@@ -204,10 +165,5 @@ fn inherit(
 
 /// Decides and prints the verdict.
 pub fn execute(args: &Args) -> Result<Outcome, Failure> {
-    let verdict = perform(args)?;
-    output::emit(&verdict, args.json)?;
-    Ok(match verdict {
-        Verdict::Accepted(_) => Outcome::Done,
-        Verdict::Rejected { .. } => Outcome::Rejected,
-    })
+    perform(args)?.print(&args.options)
 }

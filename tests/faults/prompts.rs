@@ -9,6 +9,7 @@ use serde_json::Value;
 use zkmoe::commands::run;
 use zkmoe::failure::Failure;
 use zkmoe::input::Prompt;
+use zkmoe::prover::model::Model;
 use zkmoe::prover::tokenizer::Tokenizer;
 use zkmoe::reply::{Ended, Reply};
 
@@ -46,13 +47,14 @@ fn tokens(n: usize) -> String {
 #[test]
 fn every_byte_alone_is_a_prompt_or_no_text() {
     let place = provider("prompts-bytes");
+    let model = Model::open(&place.file("model.zkm")).unwrap();
     for byte in 0..=u8::MAX {
         place.write("byte.txt", [byte]);
         let answered = answer(&place, "byte", 1);
         if byte.is_ascii() {
             let reply = answered.unwrap().reply;
             assert_eq!(reply.prompt.as_bytes(), [byte]);
-            assert_eq!(reply.check(&tokenizer()), Ok(()));
+            assert_eq!(reply.check(&tokenizer(), model.header()), Ok(()));
             assert_eq!(Reply::open(&place.file("byte.json")).unwrap(), reply);
         } else {
             let failure = answered.unwrap_err();
@@ -199,7 +201,7 @@ fn odd_prompts_are_proved_and_verified_byte_for_byte() {
                 only-special.txt --response-file only-special.response";
     let out = place.expect(args, 0).out;
     assert!(
-        out.contains("The prompt spells out 2 special tokens"),
+        out.contains("Look closely: the prompt spells out 2 special tokens"),
         "{out}"
     );
 

@@ -16,7 +16,7 @@
 //!
 //! A prover should not need memory for fractions of the whole model. So tensors are cut into [`Part`]s, boxes of
 //! cells that lie next to each other, and parts are collected in chunks of a public size ([`Plan`]). Each chunk is a
-//! relation of its own that [`engine::run`](crate::engine::run) takes down to claims about its parts; the sum of its
+//! relation of its own that [`engine::run`] takes down to claims about its parts; the sum of its
 //! fractions stays hidden, and the sum over all chunks, the tables being in the last one, has to be zero. A claim about a part is a
 //! claim about the whole tensor whose weights are zero outside of the part. At the end all claims are opened at once.
 //!

@@ -154,7 +154,7 @@ pub fn check_ids(from: &ModelId, to: &ModelId) -> Result<(), Reject> {
     };
     demand(
         from.header == to.header,
-        "the headers differ, so the ids are of models with other sizes, shifts or tables",
+        "the headers differ, so the ids are of models with other sizes, shifts, tables, tokenizers or chat templates",
     )?;
     demand(from.tokenizer == to.tokenizer, "the tokenizers differ")?;
     demand(from.params == to.params, "the code parameters differ")?;

@@ -399,6 +399,7 @@ fn from_half(bits: u16) -> f32 {
 pub(crate) mod tests {
     use super::*;
     use crate::files::tests::Scratch;
+    use std::fs;
 
     const CONFIG: &[u8] = br#"{"model_type": "olmoe", "hidden_size": 4, "intermediate_size": 2,
         "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "num_experts": 2,

@@ -172,7 +172,7 @@ fn a_backup_moved_over_a_key_in_use_is_refused() {
     // Its own lock is free, and its ledger is the newest.
     let error = saved.refused();
     assert!(
-        matches!(&error, KeyError::InUse(file) if file.ends_with(".last")),
+        matches!(&error, KeyError::InUse(file) if file.ends_with("model.key.last")),
         "{error}"
     );
     first.spend(Opening::Batch).unwrap();

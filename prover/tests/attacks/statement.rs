@@ -212,6 +212,7 @@ fn another_header((name, alone, edit): (&str, bool, HeaderEdit)) -> Result<(), S
         "opening: leaf of the model tree",
         "proof: `active experts`",
         "proof: `chain value of this proof`",
+        "malformed proof: has ",
     ];
     demand(expected.iter().any(|e| found.starts_with(e)), || {
         format!("rejected by {found}")

@@ -13,8 +13,10 @@ use zkmoe_prover::prove::{Hook, NoHook, prove};
 use zkmoe_prover::rotate::{self, Side, recommit};
 use zkmoe_prover::trace::Padding;
 use zkmoe_verifier::certificate::verify_certificate;
+use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::relation::{Dims, Relation};
 use zkmoe_verifier::rotation::verify_rotation;
+use zkmoe_verifier::slip::Slip;
 use zkmoe_verifier::verify::verify_batch;
 
 /// Files by name.
@@ -89,7 +91,7 @@ fn proofs(by: &Committed, seed: u8) -> Files {
     assert_eq!(hook.phases.first(), Some(&"run the model"));
     assert!(hook.filled);
     let cert = certify(model, id, &mut key, randomness, &mut NoHook).unwrap();
-    let slips: Vec<u8> = batch.slips.iter().flat_map(|slip| slip.encode()).collect();
+    let slips: Vec<u8> = batch.slips.iter().flat_map(Slip::encode).collect();
     vec![
         ("batch.proof", batch.proof),
         ("slips", slips),
@@ -124,21 +126,17 @@ fn proofs_and_certificates_follow_from_their_randomness() {
 
 /// A rotation with some randomness.
 fn rotation(by: &Committed, seed: u8) -> Files {
-    let mut old_key = by.key();
-    let side = |key| Side {
-        model: &by.model,
-        id: &by.id,
-        key,
-    };
-    let (id, key, new) = recommit(&side(&old_key), [seed; 32], &|_, _| ()).unwrap();
-    let old = old_key.spend_with(Opening::Rotation, [7; 32]).unwrap();
-    let to = Side {
-        model: &by.model,
-        id: &id,
-        key: &key,
-    };
-    let from = side(&old_key);
-    let rotation = rotate::prove(&from, &to, [old, new], [seed; 32], &mut NoHook).unwrap();
+    fn side<'a>(by: &'a Committed, id: &'a ModelId, key: &'a Key) -> Side<'a> {
+        let model = &by.model;
+        Side { model, id, key }
+    }
+    let mut old = by.key();
+    let from = side(by, &by.id, &old);
+    let (id, key, new_permit) = recommit(&from, [seed; 32], &|_, _| ()).unwrap();
+    let permit = old.spend_with(Opening::Rotation, [7; 32]).unwrap();
+    let (from, to) = (side(by, &by.id, &old), side(by, &id, &key));
+    let permits = [permit, new_permit];
+    let rotation = rotate::prove(&from, &to, permits, [seed; 32], &mut NoHook).unwrap();
     verify_rotation(&by.id, &id, &rotation.proof).unwrap();
     vec![
         ("next.id", id.encode()),

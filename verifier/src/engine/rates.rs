@@ -375,23 +375,25 @@ fn true_products_pass_with_any_challenges() {
 
 #[test]
 fn a_false_sum_passes_as_many_challenges_as_rounds_have_degrees() {
+    // All triples are tried.
+    const LESS: u64 = 13;
     let (relation, cells) = products(&[K::ONE]);
     let mut passing = 0;
-    for r in few(FEW) {
-        for s in few(FEW) {
-            for t in few(FEW) {
+    for r in few(LESS) {
+        for s in few(LESS) {
+            for t in few(LESS) {
                 let chosen = [("sumcheck", 0, r), ("sumcheck", 1, s), ("sumcheck", 2, t)];
                 passing += u32::from(accepts(&relation, &drawn_points(), &cells, &chosen, true));
             }
         }
     }
-    let q = FEW as f64;
+    let q = LESS as f64;
     let optimal = 1.0 - (1.0 - 3.0 / q).powi(3);
     let rate = f64::from(passing) / q.powi(3);
     assert!((rate - optimal).abs() < 1e-9, "{rate} instead of {optimal}");
     let (_, sumchecks) = play(&relation, &drawn_points(), &cells, &[], true);
     let bound = numerator(&terms(&relation, &sumchecks), "products: sumchecks", 0);
-    compare("sumcheck of a product", rate * q, bound, 1.15);
+    compare("sumcheck of a product", rate * q, bound, 1.3);
 }
 
 #[test]

@@ -125,7 +125,7 @@ impl Lie {
         let holds = |claim: &Hidden, cells: [K; 4]| {
             claim.value(&pads, &results) == Shape::dense(&[4]).evaluate(cells, &weights)
         };
-        system.violated(&pads).is_none()
+        system.violated(&pads).is_empty()
             && holds(&leaves.numerator, self.numerators)
             && holds(&leaves.denominator, self.denominators)
     }

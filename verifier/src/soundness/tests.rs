@@ -41,7 +41,7 @@ impl Inputs {
         Self {
             id: ModelId {
                 header: header(sizes.clone()),
-                params: Params::choose(1 << 20, 1),
+                params: Params::choose(1 << 20, 16),
                 root: [0; 32],
                 tokenizer: Vec::new(),
             },
