@@ -206,7 +206,7 @@ fn cases() -> Vec<Case> {
             "a certificate of many parts",
             id(
                 &[
-                    ("vocab_size", 1 << 20),
+                    ("vocab_size", 1 << 17),
                     ("hidden_size", 512),
                     ("num_hidden_layers", 2),
                 ],
@@ -242,7 +242,13 @@ fn memory_is_in_proportion_to_what_is_given() {
             1e3 * telling.as_secs_f64(),
             1e3 * verifying.as_secs_f64(),
         );
-        assert_eq!(rejected, "opening: leaf of the model tree", "{}", case.name);
+        // Zeros are no leaf; where they have the least length, they may end before that is seen.
+        let ends = [
+            "opening: leaf of the model tree",
+            "malformed proof: ends inside",
+        ];
+        let ended = ends.iter().any(|end| rejected.starts_with(end));
+        assert!(ended, "{}: {rejected}", case.name);
         let most = CONSTANT + EACH * given;
         assert!(
             peak <= most,
