@@ -72,21 +72,34 @@ pub fn model() -> &'static Model {
     MODEL.get_or_init(|| random_model(&sizes(), 7))
 }
 
-/// The named files of the folder `FUZZ_FIXTURES`. They are made if there is no such folder, and kept if they are not in it.
-/// Nothing tells files that another version of the program made, so each build needs a folder of its own.
-fn kept<const N: usize>(names: [&str; N], make: impl FnOnce() -> [Vec<u8>; N]) -> [Vec<u8>; N] {
+/// Files of the folder `FUZZ_FIXTURES`: `count` of them, with the name and a number each. They are made if
+/// there is no such folder, and kept if they are not in it. Nothing tells files that another version of the program made, so
+/// each build needs a folder of its own.
+fn kept(
+    name: &str,
+    count: usize,
+    make: impl FnOnce() -> Vec<Vec<u8>>,
+) -> impl Iterator<Item = Vec<u8>> {
     let Some(folder) = std::env::var_os("FUZZ_FIXTURES").map(PathBuf::from) else {
-        return make();
+        return make().into_iter();
     };
-    let found: Result<Vec<_>, _> = names.iter().map(|n| fs::read(folder.join(n))).collect();
-    if let Ok(found) = found {
-        return found.try_into().expect("as many as there are names");
-    }
-    let made = make();
-    for (name, bytes) in names.iter().zip(&made) {
-        fs::write(folder.join(name), bytes).expect("a fixture that can be written");
-    }
-    made
+    let path = |n: usize| folder.join(format!("{name}-{n}"));
+    let found: Result<Vec<_>, _> = (0..count).map(|n| fs::read(path(n))).collect();
+    let files = found.unwrap_or_else(|_| {
+        let made = make();
+        assert_eq!(made.len(), count, "files for {name}");
+        for (n, bytes) in made.iter().enumerate() {
+            fs::write(path(n), bytes).expect("a fixture that can be written");
+        }
+        made
+    });
+    files.into_iter()
+}
+
+/// As [`kept`], of one file.
+fn kept_file(name: &str, make: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    let mut files = kept(name, 1, || vec![make()]);
+    files.next().expect("one file")
 }
 
 /// A commitment and what was made with it.
@@ -114,9 +127,9 @@ fn root(key: &[u8]) -> [u8; 32] {
 pub fn provider() -> &'static Provider {
     static PROVIDER: OnceLock<Provider> = OnceLock::new();
     PROVIDER.get_or_init(|| {
-        let [key] = kept(["key"], || {
+        let key = kept_file("key", || {
             let (_, key) = commit(model(), short(model()), [3; 32], &|_, _| ());
-            [key.encode()]
+            key.encode()
         });
         let id = ModelId {
             header: model().header().clone(),
@@ -150,7 +163,7 @@ pub struct Proved {
     pub parts: Parts,
 }
 
-fn proved(names: [&str; 2], prompts: &[(&[u32], u32)], randomness: u8) -> Proved {
+fn proved(name: &str, prompts: &[(&[u32], u32)], randomness: u8) -> Proved {
     let Provider { id, .. } = provider();
     let answer = |&(prompt, limit): &(&[u32], u32)| Reply {
         prompt: prompt.to_vec(),
@@ -162,19 +175,17 @@ fn proved(names: [&str; 2], prompts: &[(&[u32], u32)], randomness: u8) -> Proved
         max_tokens: limit,
     };
     let replies: Vec<Reply> = prompts.iter().map(answer).collect();
-    let [proof, slips] = kept(names, || {
+    let mut files = kept(name, 1 + replies.len(), || {
         let mut key = provider().key();
         let padding = Padding::default();
         let seed = [randomness; 32];
         let made = prove(model(), id, &mut key, &replies, padding, seed, &mut NoHook);
         let made = made.expect("a proof");
-        [
-            made.proof,
-            made.slips.iter().flat_map(Slip::encode).collect(),
-        ]
+        let slips = made.slips.iter().map(Slip::encode);
+        std::iter::once(made.proof).chain(slips).collect()
     });
-    let slips = slips.chunks(slips.len() / replies.len());
-    let slips = slips.map(|slip| Slip::decode(slip).expect("a slip that was just encoded"));
+    let proof = files.next().expect("the proof");
+    let slips = files.map(|slip| Slip::decode(&slip).expect("a slip that was just encoded"));
     let slips = slips.collect();
     let mut r = Reader::new(&proof);
     let (_, header) = read_proof_header(&mut r, &id.header).expect("a header");
@@ -215,8 +226,8 @@ pub fn batches() -> &'static [Proved; 2] {
     BATCHES.get_or_init(|| {
         let three: [(&[u32], u32); 3] = [(&[3, 5, 7], 4), (&[1, 2, 3, 4, 5, 6], 6), (&[11], 5)];
         [
-            proved(["large.proof", "large.slips"], &three, 9),
-            proved(["small.proof", "small.slips"], &[(&[2], 1)], 10),
+            proved("large", &three, 9),
+            proved("small", &[(&[2], 1)], 10),
         ]
     })
 }
@@ -227,10 +238,10 @@ pub fn certificate() -> &'static Parts {
     CERTIFICATE.get_or_init(|| {
         use zkmoe::verifier::certificate::{PROTOCOL, Plan, argue};
         let Provider { id, .. } = provider();
-        let [certificate] = kept(["certificate"], || {
+        let certificate = kept_file("certificate", || {
             let mut key = provider().key();
             let made = certify(model(), id, &mut key, [11; 32], &mut NoHook);
-            [made.expect("a certificate").bytes]
+            made.expect("a certificate").bytes
         });
         let plan = Plan::new(id).expect("a small model");
         edits::listen(&certificate, 44, PROTOCOL, &id.digest(), |mut channel| {
@@ -256,7 +267,7 @@ pub fn rotation() -> &'static Rotated {
     ROTATION.get_or_init(|| {
         use zkmoe::verifier::rotation::{PROTOCOL, argue, parameters};
         let Provider { id, .. } = provider();
-        let [key, proof] = kept(["new.key", "rotation"], || {
+        let mut files = kept("rotation", 2, || {
             let (model, key) = (model(), provider().key());
             let from = Side {
                 model,
@@ -273,8 +284,10 @@ pub fn rotation() -> &'static Rotated {
             let old = provider().key().spend_with(Opening::Rotation, [13; 32]);
             let permits = [old.expect("a permit"), new];
             let made = rotate::prove(&from, &to, permits, [12; 32], &mut NoHook);
-            [new_key.encode(), made.expect("a rotation").proof]
+            vec![new_key.encode(), made.expect("a rotation").proof]
         });
+        let mut next = || files.next().expect("two files");
+        let (key, proof) = (next(), next());
         let new_id = ModelId {
             root: root(&key),
             ..id.clone()
