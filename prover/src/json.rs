@@ -2,20 +2,24 @@
 //!
 //! JSON allows a key twice and does not say which one counts, so two programs may read two things from one file. Here such
 //! a file is an error. Lists and objects may be nested as deep as `serde_json` takes them without being asked, 128 levels.
+//! A value takes many times the two bytes that it may have in a file, so their number is limited.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+/// The most values of one file, those inside of others counted too. The largest tokenizers that are in use have fewer.
+pub const MAX_VALUES: usize = 1 << 21;
 /// Characters of a key that a message shows.
 const SHOWN: usize = 80;
 
 /// Reads one value. The error says what is wrong and where.
 pub fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict.deserialize(&mut reader)?;
+    let value = Strict(&Cell::new(0)).deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
 }
@@ -26,18 +30,23 @@ pub fn repeated<E: Error>(key: &str) -> E {
     E::custom(format_args!("the key `{shown}` occurs twice"))
 }
 
-/// Any value whose objects have each key once.
+/// Any value whose objects have each key once, and how many values there were.
 #[derive(Clone, Copy)]
-struct Strict;
+struct Strict<'a>(&'a Cell<usize>);
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        self.0.set(self.0.get() + 1);
+        if self.0.get() > MAX_VALUES {
+            let message = format_args!("more than {MAX_VALUES} values");
+            return Err(D::Error::custom(message));
+        }
         reader.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,6 +126,15 @@ mod tests {
         let long = "k".repeat(1000);
         let error = parse(format!("{{\"{long}\":1,\"{long}\":1}}").as_bytes()).unwrap_err();
         assert!(error.to_string().len() < 200);
+    }
+
+    #[test]
+    fn the_number_of_values_is_limited() {
+        let list = |n: usize| format!("[{}]", vec!["0"; n].join(","));
+        // The list is a value as well.
+        assert!(parse(list(MAX_VALUES - 1).as_bytes()).is_ok());
+        let error = parse(list(MAX_VALUES).as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("more than 2097152 values"), "{error}");
     }
 
     #[test]

@@ -17,8 +17,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use rayon::prelude::*;
-use zkmoe_commit::codec::{DecodeError, Reader, Writer, read_magic, write_magic};
+use zkmoe_commit::codec::{DecodeError, Reader, Writer, at_most, read_magic, write_magic};
 use zkmoe_verifier::header::{Header, Scales, Sizes};
+use zkmoe_verifier::id::MAX_TOKENIZER;
 pub use zkmoe_verifier::weights::{WeightId, WeightShape, weight_shape};
 
 use crate::files::{Mode, write_file};
@@ -280,8 +281,8 @@ impl Model {
         let start = bytes.len();
         read_magic(&mut r, &MODEL_MAGIC, MODEL_VERSION, "zkmoe model")?;
         let header = Header::decode(&mut r)?;
-        let length = usize::try_from(r.u64("tokenizer length")?)
-            .map_err(|_| DecodeError::Invalid("tokenizer length"))?;
+        let length = usize::try_from(r.u64("tokenizer length")?).unwrap_or(usize::MAX);
+        at_most("tokenizer length", length, MAX_TOKENIZER)?;
         let tokenizer_json = r.raw(length, "tokenizer")?.to_vec();
         let mut ranges = Vec::new();
         let mut packed = Vec::new();
@@ -293,8 +294,7 @@ impl Model {
             packed.push(r.raw(2 * shape.multipliers(), id.name())?);
         }
         let body = start - r.remaining();
-        check_hashes(&bytes[..body], &mut r)?;
-        r.finish()?;
+        check_hashes(&bytes[..body], r)?;
         let multipliers = packed
             .into_iter()
             .map(|bytes| {
@@ -362,10 +362,12 @@ impl Model {
 }
 
 /// Checks every chunk of `body` against the hashes that follow it.
-fn check_hashes(body: &[u8], r: &mut Reader<'_>) -> Result<(), Fault> {
+fn check_hashes(body: &[u8], mut r: Reader<'_>) -> Result<(), Fault> {
     let count = body.len().div_ceil(CHUNK);
     let table = r.raw(count * HASH, "chunk hashes")?;
     let root = r.digest("hash of the chunk hashes")?;
+    // Before all of the file is read.
+    r.finish()?;
     if *blake3::hash(table).as_bytes() != root {
         return Err(Fault::Hash(body.len()..body.len() + table.len()));
     }

@@ -15,7 +15,7 @@ pub const ID_MAGIC: [u8; 8] = *b"ZKMOEID\0";
 /// The version of the format.
 pub const ID_VERSION: u32 = 1;
 /// The largest tokenizer that a `model.id` file may hold, in bytes.
-pub const MAX_TOKENIZER: usize = 1 << 26;
+pub const MAX_TOKENIZER: usize = 1 << 25;
 /// The most bytes of a `model.id` file.
 pub const MAX_ID: usize = 12 + MAX_HEADER + PARAMS_BYTES + 32 + 4 + MAX_TOKENIZER;
 

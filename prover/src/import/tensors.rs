@@ -170,7 +170,7 @@ fn list_files(folder: &Folder) -> Result<Vec<Listed>, TensorError> {
     let files = parse_index(&super::folder::read(&index, MAX_INDEX)?)?;
     let listed = files.into_iter().map(|(file, tensors)| {
         let path = folder.require(&file)?;
-        Ok((path, Some(tensors)))
+        Ok::<Listed, TensorError>((path, Some(tensors)))
     });
     listed.collect()
 }

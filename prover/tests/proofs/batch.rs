@@ -8,7 +8,7 @@ use zkmoe_prover::trace::{Loads, Padding};
 use zkmoe_verifier::batch::{MAX_POSITIONS, MAX_REQUESTS, row_limit};
 use zkmoe_verifier::header::Sizes;
 use zkmoe_verifier::relation::BatchShape;
-use zkmoe_verifier::verify::{Ended, check_slip, verify_batch};
+use zkmoe_verifier::verify::{Ended, batch_length, check_slip, verify_batch};
 
 /// Proves, verifies and checks every slip.
 fn accepted(by: &Committed, replies: &[Reply], padding: Padding) -> BatchProof {
@@ -16,6 +16,10 @@ fn accepted(by: &Committed, replies: &[Reply], padding: Padding) -> BatchProof {
     let batch = prove(model, id, &mut key, replies, padding, [9; 32], &mut NoHook).unwrap();
     let verified = verify_batch(id, &batch.proof).unwrap();
     assert_eq!(batch.slips.len(), replies.len());
+    // The length follows from the header, but for the digests of opened leaves.
+    let length = batch_length(id, &verified.header).unwrap();
+    let more = batch.proof.len() as u64 - length.least;
+    assert_eq!(more % 32, 0, "{more} bytes more than the least");
     for (reply, slip) in replies.iter().zip(&batch.slips) {
         let ended = check_slip(id, &verified, slip, &reply.prompt).unwrap();
         assert_ne!(ended, Ended::Early);
@@ -223,7 +227,8 @@ fn batches_that_no_verifier_takes_are_refused_before_work() {
         decoded: 8,
     };
     let error = check_shape(&many.id, &large).unwrap_err().to_string();
-    assert!(error.contains("limits: the batch is too large"), "{error}");
+    assert!(error.contains("limits: the batch has"), "{error}");
+    assert!(error.contains("full rows, at most 524288"), "{error}");
 }
 
 #[test]

@@ -523,5 +523,5 @@ fn models_above_the_limits_are_rejected_before_anything_is_allocated() {
     };
     let (from, to) = (huge(1), huge(2));
     let proof = about([from.digest(), to.digest()], &quick().proof);
-    rejected(&from, &to, &proof, "limits: the model is too large");
+    rejected(&from, &to, &proof, "limits: the model has");
 }
