@@ -456,7 +456,7 @@ fn hostile_files_are_refused_with_little_memory() {
         &answers,
     );
     let claims = with("model.id", tokenizer, &largest);
-    let text = "`tokenizer length` is 4294967295, at most 67108864";
+    let text = "`tokenizer length` is 4294967295, at most 33554432";
     let answers = [
         (Ask::Id, 2, text),
         (Ask::ModelId, 2, text),

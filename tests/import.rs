@@ -685,7 +685,7 @@ const TEXTS: &[Case] = &[
                 .unwrap();
             file.set_len((1 << 26) + 1).unwrap();
         },
-        &["tokenizer.json", "67108865 bytes, at most 67108864"],
+        &["tokenizer.json", "67108865 bytes, at most 33554432"],
     ),
     (
         "another kind of tokenizer",

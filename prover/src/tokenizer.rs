@@ -34,7 +34,7 @@ pub enum TokenizerError {
     UnknownToken(u32),
 }
 
-/// Refuses every component and setting but those listed here, and vocabularies that do not have all bytes.
+/// Refuses every component and setting but those listed here.
 fn check_components(json: &Value) -> Result<(), TokenizerError> {
     let refuse = |field: &str, value: &Value| {
         Err(TokenizerError::File(format!(
@@ -69,16 +69,6 @@ fn check_components(json: &Value) -> Result<(), TokenizerError> {
             return refuse(&format!("model.{field}"), value);
         }
     }
-    // The crate drops what it has no token for, and two texts would be one prompt.
-    if let Some(letter) = ByteLevel::alphabet()
-        .into_iter()
-        .filter(|letter| model["vocab"].get(letter.to_string()).is_none())
-        .min()
-    {
-        return Err(TokenizerError::File(format!(
-            "`model.vocab` has no token for the byte that is written {letter:?}, so texts would lose it"
-        )));
-    }
     Ok(())
 }
 
@@ -107,6 +97,20 @@ fn check_ids(json: &Value) -> Result<(), TokenizerError> {
     });
     check_unique("model.vocab", of_vocab)?;
     check_unique("added_tokens", of_added)
+}
+
+/// Demands a token for every byte. The crate drops what it has no token for, and two texts would be one prompt.
+fn check_bytes(json: &Value) -> Result<(), TokenizerError> {
+    let vocab = &json["model"]["vocab"];
+    let absent = ByteLevel::alphabet()
+        .into_iter()
+        .filter(|letter| vocab.get(letter.to_string()).is_none());
+    match absent.min() {
+        None => Ok(()),
+        Some(letter) => Err(TokenizerError::File(format!(
+            "`model.vocab` has no token for the byte that is written {letter:?}, so texts would lose it"
+        ))),
+    }
 }
 
 /// Demands that the ids of these tokens are different numbers.
@@ -165,6 +169,7 @@ impl Tokenizer {
             json::parse(bytes).map_err(|error| TokenizerError::File(error.to_string()))?;
         check_components(&json)?;
         check_ids(&json)?;
+        check_bytes(&json)?;
         json["post_processor"] = Value::Null;
         let mut inner = Inner::from_bytes(json.to_string()).map_err(file)?;
         inner.with_truncation(None).map_err(file)?;

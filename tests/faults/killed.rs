@@ -1,7 +1,7 @@
 //! Kills between two writes: the limit on the length of files ends the process by a signal, at the write that the limit is
 //! chosen for. What the kill leaves is whole, and the next run says what it is or works.
 //!
-//! `tests/crash.rs` kills at any moment of each command.
+//! `crash.rs` kills at any moment of each command.
 
 use crate::common::{Beyond, Place, finish};
 use crate::{

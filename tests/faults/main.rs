@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod crash;
 mod full;
 mod json;
 mod killed;

@@ -4,6 +4,7 @@ pub mod batch;
 pub mod certificate;
 pub mod engine;
 #[cfg(test)]
+#[path = "../../commit/src/few.rs"]
 mod few;
 pub mod forecast;
 pub mod gadgets;

@@ -2,7 +2,7 @@
 //! verifier's algebra is asked for all of them; trees have no part in it.
 
 use super::*;
-use crate::chosen::{compare, few, numerator, with_roots};
+use crate::few::{compare, few, numerator, with_roots};
 
 const FEW: u64 = 31;
 
@@ -256,7 +256,7 @@ fn a_combination_of_far_rows_is_near_as_often_as_the_terms_say_at_most() {
     );
     let e = (shape.code() - shape.coefficients() - 1) / 2;
     let mut near = 0;
-    let lucky: Vec<K> = few(FEW).take(e + 1).collect();
+    let lucky: Vec<K> = few(FEW).into_iter().take(e + 1).collect();
     let (clean_row, clean_mask) = (play.pads[0].clone(), play.later[0].clone());
     for a in few(FEW) {
         play.challenges.rows[0] = a;

@@ -1,7 +1,8 @@
 //! For how many values of one challenge a lie passes an opening, against the numerators of the terms.
 
 use super::*;
-use crate::chosen::{Choice, Chosen, compare, few, numerator, with_roots};
+use crate::chosen::{Choice, Chosen};
+use crate::few::{compare, few, numerator, with_roots};
 
 const FEW: u64 = 31;
 
@@ -33,12 +34,12 @@ fn terms(f: &Fixture) -> Vec<crate::soundness::Term> {
 fn batched_claims_pass_at_the_roots_of_their_errors() {
     let mut f = fixture(2);
     let m = f.claims.len();
-    let roots: Vec<K> = few(FEW).take(m - 1).collect();
+    let roots: Vec<K> = few(FEW).into_iter().take(m - 1).collect();
     for (claim, error) in f.claims.iter_mut().zip(with_roots(&roots)) {
         claim.value += error;
     }
     let at = |gamma| accepts_claims(&f, &vec![("opening: gamma", 0, gamma)]);
-    let passing: Vec<K> = few(FEW).filter(|&gamma| at(gamma)).collect();
+    let passing: Vec<K> = few(FEW).into_iter().filter(|&gamma| at(gamma)).collect();
     assert_eq!(passing, roots);
     // The term counts one more.
     let bound = numerator(&terms(&f), "opening: batching of claims", 0);
@@ -80,7 +81,7 @@ fn a_misstated_value_of_the_combined_row_passes_for_two_values_of_e() {
     let (s, t) = (K::from(3u64), K::from(5u64));
     // b (e - s)(e - t) with the linear coefficient one.
     let b = -(s + t).inverse().unwrap();
-    let passing = few(FEW).filter(|&e| {
+    let passing = few(FEW).into_iter().filter(|&e| {
         let mut choice: Vec<_> = (0..rounds).map(|i| ("opening: rho", i, K::ONE)).collect();
         choice.push(("opening: e", 0, e));
         accepts(&f, &choice, &f.sources(), |message, values| {

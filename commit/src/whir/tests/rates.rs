@@ -1,8 +1,9 @@
 //! For how many values of one challenge, or sets of positions, a lie passes WHIR, against the terms.
 
 use super::*;
-use crate::chosen::{Choice, Chosen, compare, few, numerator, with_roots};
+use crate::chosen::{Choice, Chosen};
 use crate::codec::Reader;
+use crate::few::{compare, few, numerator, with_roots};
 use crate::field::{F, scale};
 use crate::whir::soundness;
 
@@ -79,11 +80,11 @@ fn batched_claims_pass_at_the_roots_of_their_errors() {
     let params = short(4, 2, 2);
     let g = random("g", 1 << 4);
     let mut claims = claims(&g, 4, 9);
-    let roots: Vec<K> = few(FEW).take(8).collect();
+    let roots: Vec<K> = few(FEW).into_iter().take(8).collect();
     for (claim, error) in claims.iter_mut().zip(with_roots(&roots)) {
         claim.value += error;
     }
-    let passing = few(FEW).filter(|&gamma| {
+    let passing = few(FEW).into_iter().filter(|&gamma| {
         let picked = Picked {
             challenges: vec![("whir batching", 0, gamma)],
             ..Picked::default()
@@ -145,7 +146,10 @@ fn a_far_word_folds_to_a_near_one_for_as_many_challenges_as_the_term_says_at_mos
     let e = (leaves - (1 << (round.log_size - 1)) - 1) / 2;
     let g = random("g", 1 << 3);
     let claims = claims(&g, 3, 2);
-    let lucky: Vec<(usize, K)> = (0..=e).map(|j| 2 * j).zip(few(FEW).skip(2)).collect();
+    let lucky: Vec<(usize, K)> = (0..=e)
+        .map(|j| 2 * j)
+        .zip(few(FEW).into_iter().skip(2))
+        .collect();
     let mut word = codeword(&params, &g);
     for &(j, a) in &lucky {
         // Even part -a and odd part 1 - a, which cancel in (1 - a) even + a odd.
@@ -155,6 +159,7 @@ fn a_far_word_folds_to_a_near_one_for_as_many_challenges_as_the_term_says_at_mos
         word[j + leaves] += even - odd;
     }
     let near: Vec<K> = few(FEW)
+        .into_iter()
         .filter(|&a| {
             // A query at a wrong leaf shows whether it is right after the fold.
             let right = lucky.iter().filter(|&&(j, own)| {
@@ -235,7 +240,7 @@ fn batched_queries_pass_at_the_roots_of_their_errors() {
     let g = random("g", 1 << 6);
     let claims = claims(&g, 6, 2);
     let positions = vec![17, 40];
-    let roots: Vec<K> = few(FEW).skip(1).take(2).collect();
+    let roots: Vec<K> = few(FEW).into_iter().skip(1).take(2).collect();
     let errors = with_roots(&roots);
     let points: Vec<F> = positions
         .iter()
@@ -245,7 +250,7 @@ fn batched_queries_pass_at_the_roots_of_their_errors() {
         })
         .collect();
     let lifted: Vec<K> = points.iter().map(|&z| lift(z)).collect();
-    let passing = few(FEW).filter(|&gamma| {
+    let passing = few(FEW).into_iter().filter(|&gamma| {
         let picked = Picked {
             challenges: vec![("whir query batching", 0, gamma)],
             positions: Some(positions.clone()),

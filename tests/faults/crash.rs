@@ -3,16 +3,13 @@
 //! The moments are spread over the measured time of a whole run, so the tests wait between start and kill. Kills between
 //! two certain writes are in `tests/faults`.
 
-#![cfg(unix)]
-
-mod common;
-
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{CHECKPOINT, Place, random};
+use crate::common::{Place, random};
+use crate::{ORIGINALS, import, provider};
 use zkmoe::prover::key::{Key, Opening};
 use zkmoe::prover::model::Model;
 use zkmoe::verifier::certificate::verify_certificate;
@@ -20,19 +17,6 @@ use zkmoe::verifier::id::ModelId;
 use zkmoe::verifier::rotation::verify_rotation;
 use zkmoe::verifier::slip::Slip;
 use zkmoe::verifier::verify::{check_slip, verify_batch};
-
-/// A folder with a model, its commitment and one reply.
-fn committed(name: &str, batches: usize) -> Place {
-    let place = Place::new(name);
-    let commit = format!("commit model.zkm --id model.id --key model.key --batches {batches}");
-    place.expect(&format!("import {CHECKPOINT} --out model.zkm"), 0);
-    place.expect(&commit, 0);
-    place.expect(
-        "run model.zkm --prompt Once --max-tokens 2 --out story.json",
-        0,
-    );
-    place
-}
 
 fn read_id(place: &Place, name: &str) -> ModelId {
     ModelId::decode(&place.read(name)).unwrap()
@@ -70,7 +54,12 @@ struct Provider {
 
 impl Provider {
     fn new(name: &str, batches: usize) -> Self {
-        let place = committed(name, batches);
+        let place = provider(name);
+        for file in ["model.id", "model.key"] {
+            fs::remove_file(place.file(file)).unwrap();
+        }
+        let commit = "commit model.zkm --id model.id --key model.key --batches";
+        place.expect(&format!("{commit} {batches}"), 0);
         let id = read_id(&place, "model.id");
         let reply = zkmoe::reply::Reply::open(&place.file("story.json")).unwrap();
         Self {
@@ -95,15 +84,9 @@ impl Provider {
     fn check(&mut self) {
         for entry in fs::read_dir(&self.place.0).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            let known = [
-                "model.zkm",
-                "model.id",
-                "model.key",
-                "model.key.last",
-                "story.json",
-            ];
+            let known = ORIGINALS.contains(&&name[..]) || name == "model.key.last";
             assert!(
-                known.contains(&&name[..]) || (0..self.runs).any(|n| name == format!("out{n}")),
+                known || (0..self.runs).any(|n| name == format!("out{n}")),
                 "{name}"
             );
         }
@@ -213,12 +196,12 @@ fn killed_and_run_again(
 
 #[test]
 fn killed_imports_and_commitments_leave_whole_files() {
-    let place = committed("crash-files", 1);
+    let place = provider("crash-files");
     let model = place.read("model.zkm");
     // Every other import replaces a model.
     let out = |n: usize| format!("import{}.zkm", n / 2);
-    let import = |n| format!("import {CHECKPOINT} --out {}", out(n));
-    killed_and_run_again(&place, "import", import, |n, done| {
+    let into = |n| import(&out(n));
+    killed_and_run_again(&place, "import", into, |n, done| {
         assert!(place.has(&out(n)) || !done);
         if place.has(&out(n)) {
             assert!(place.read(&out(n)) == model);
@@ -241,7 +224,7 @@ fn killed_imports_and_commitments_leave_whole_files() {
 
 #[test]
 fn killed_certificates_and_rotations_are_counted() {
-    let place = committed("crash-proofs", 2);
+    let place = provider("crash-proofs");
     let id = read_id(&place, "model.id");
     let model = Model::open(&place.file("model.zkm")).unwrap();
     assert!(id.header == *model.header());

@@ -1,7 +1,7 @@
 //! What tests of rates share: few values of a challenge, polynomials with chosen roots, and numerators of terms.
 //!
 //! A bound of `d / |K|` for a challenge from `K` is one of `d / n` for a challenge from any `n` elements of it, so it can
-//! be counted how many of a few pass.
+//! be counted how many of a few pass. This file is part of the tests of two crates, hence the name that it calls this one by.
 
 use ark_ff::AdditiveGroup;
 use zkmoe_commit::field::{F, K, lift};
@@ -56,4 +56,14 @@ pub(crate) fn compare(what: &str, passing: f64, numerator: f64, slack: f64) {
         numerator <= slack * passing * (1.0 + 1e-6),
         "{what}: the term says little"
     );
+}
+
+#[test]
+fn roots_are_roots() {
+    let roots = few(5);
+    let polynomial = with_roots(&roots);
+    assert_eq!(polynomial.len(), 6);
+    for x in few(9) {
+        assert_eq!(at(&polynomial, x) == K::ZERO, roots.contains(&x));
+    }
 }
