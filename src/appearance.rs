@@ -5,6 +5,9 @@
 //! a prompt that the tokenizer does not keep, tokens without text. None of this makes a reply wrong. Letters that look alike
 //! are not told apart here.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use zkmoe_prover::tokenizer::{Tokenizer, TokenizerError};
 
 use crate::reply::{excerpt, first_difference};
@@ -58,9 +61,14 @@ pub fn remarks(
     {
         ids = before;
     }
+    let mut known: HashMap<u32, bool> = HashMap::new();
     let mut silent = 0;
     for &id in ids {
-        silent += usize::from(tokenizer.decode(&[id])?.is_empty());
+        let is_silent = match known.entry(id) {
+            Entry::Occupied(is_silent) => *is_silent.get(),
+            Entry::Vacant(place) => *place.insert(tokenizer.decode(&[id])?.is_empty()),
+        };
+        silent += usize::from(is_silent);
     }
     if silent > 0 {
         remarks.push(format!(

@@ -170,8 +170,9 @@ impl Reply {
             ));
         }
         let decoded = tokenizer
-            .decode(&self.response_ids)
-            .map_err(|error| format!("`response_ids`: {error}"))?;
+            .decode_beside(&self.response_ids, &self.response)
+            .map_err(|error| format!("`response_ids`: {error}"))?
+            .ok_or("`response` is not what `response_ids` decode to, which is far longer")?;
         let (there, here): (Vec<char>, Vec<char>) =
             (decoded.chars().collect(), self.response.chars().collect());
         if let Some(n) = first_difference(&there, &here) {

@@ -7,6 +7,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
 mod measure;
 
 use std::fs::{self, File, OpenOptions};
@@ -14,6 +15,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use common::{CHECKPOINT, SHORT_TEXTS, write_short_texts};
 use measure::{Ended, ROOM, megabytes};
 use zkmoe::commit::codec::Writer;
 use zkmoe::verifier::batch::{BatchHeader, write_proof_header};
@@ -42,13 +44,14 @@ fn folder() -> &'static Path {
 
 /// A model, its commitment and certificate, a reply and its proof, and a rotation.
 fn prepare() {
-    let checkpoint = concat!(env!("CARGO_MANIFEST_DIR"), "/data/olmoe-tiny");
+    write_short_texts(folder());
+    let short: Vec<&str> = SHORT_TEXTS.split(' ').collect();
     let key = ["--key", "model.key", "--id", "model.id"];
     let step = |args: &[&[&str]]| {
         let ended = run(&args.concat());
         assert_eq!(ended.code, Some(0), "{args:?}\n{}", ended.text);
     };
-    step(&[&["import", checkpoint, "--out", "model.zkm"]]);
+    step(&[&["import", CHECKPOINT, "--out", "model.zkm"], &short]);
     step(&[&["commit", "model.zkm", "--batches", "8"], &key]);
     step(&[&["certify", "model.zkm", "--out", "model.cert"], &key]);
     let length = ["--max-tokens", "2"];
@@ -455,6 +458,8 @@ fn hostile_files_are_refused_with_little_memory() {
         claims.len() as u64,
         &answers,
     );
+    long_tokens(&id, &honest_files);
+
     let claims = with("model.id", tokenizer, &largest);
     let text = "`tokenizer length` is 4294967295, at most 33554432";
     let answers = [
@@ -468,4 +473,42 @@ fn hostile_files_are_refused_with_little_memory() {
         claims.len() as u64,
         &answers,
     );
+}
+
+/// A slip of 65,536 tokens under an id in whose tokenizer that token is as long as one may be: a text of 64 MB, of which a
+/// verifier would hold several copies. And an id with a token that takes minutes to build an automaton for.
+fn long_tokens(id: &ModelId, honest: &Honest) {
+    let mut id = id.clone();
+    let mut json: serde_json::Value = serde_json::from_slice(&id.tokenizer).unwrap();
+    json["model"]["vocab"]["Z".repeat(1 << 10)] = 2048.into();
+    id.tokenizer = serde_json::to_vec(&json).unwrap();
+    id.header.tokenizer_hash = *blake3::hash(&id.tokenizer).as_bytes();
+    let mut slip = Slip::decode(&fs::read(folder().join("proofs/story.slip")).unwrap()).unwrap();
+    slip.model = id.digest();
+    slip.max_tokens = 65_536;
+    slip.response = vec![2048; 65_536];
+    fs::write(folder().join("long.id"), id.encode()).unwrap();
+    fs::write(folder().join("long.slip"), slip.encode()).unwrap();
+    let files = ["--id", "long.id", "--slip", "long.slip"];
+    let others = ["--proof", "proofs/batch.proof", "--cert", "model.cert"];
+    let texts = ["--prompt", PROMPT, "--response-file", "story.txt"];
+    let args = [&["verify"][..], &files, &others, &texts].concat();
+    let ended = run(&args);
+    assert_eq!(ended.code, Some(1), "{}", ended.text);
+    let why = "response: the slip is for another text; it is far longer";
+    assert!(ended.text.contains(why), "{}", ended.text);
+    let peak = honest.peak(Ask::Proof);
+    print("a long token 65536 times", Ask::Slip, &ended, peak);
+    assert!(ended.peak <= peak + ROOM, "{} bytes", ended.peak);
+
+    json["added_tokens"][0]["content"] = "<".repeat(1 << 20).into();
+    id.tokenizer = serde_json::to_vec(&json).unwrap();
+    id.header.tokenizer_hash = *blake3::hash(&id.tokenizer).as_bytes();
+    fs::write(folder().join("long.id"), id.encode()).unwrap();
+    let ended = run(&args);
+    assert_eq!(ended.code, Some(2), "{}", ended.text);
+    let why = "has 1048576 bytes, at most 1024 are supported";
+    assert!(ended.text.contains(why), "{}", ended.text);
+    print("a token of a megabyte", Ask::Id, &ended, peak);
+    assert!(ended.peak <= peak + ROOM, "{} bytes", ended.peak);
 }

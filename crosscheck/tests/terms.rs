@@ -247,7 +247,7 @@ fn terms_of_the_relation() {
         compare(place, name, ours(name), work(theirs, lookup));
 
         // Rows of experts alone, each with the row that it is claimed to equal.
-        let loads = dims.batch.blocks.iter().map(|b| b.2);
+        let loads = dims.batch().blocks.iter().map(|b| b.2);
         let each = reduction("constraint-batching", dims.size(Label::Hidden), 1, 1);
         let theirs = summed(loads.flat_map(|load| core::iter::repeat_n(each, load)));
         let name = "fingerprints";

@@ -11,7 +11,8 @@ use zkmoe_commit::field::{F, from_i64, word};
 use zkmoe_commit::opening::{self, ProverTree, TreeKind};
 use zkmoe_commit::rows::{RowCode, Rows};
 use zkmoe_verifier::certificate::{
-    PROTOCOL, Part, Plan, TABLES, WEIGHT_BITS, argue, hidden_counts, write_certificate_header,
+    PROTOCOL, Part, Plan, TABLES, WEIGHT_BITS, argue, certificate_length, hidden_counts,
+    write_certificate_header,
 };
 use zkmoe_verifier::engine::{Challenges, Publics, run};
 use zkmoe_verifier::id::ModelId;
@@ -76,7 +77,10 @@ pub fn certify(
     }
     key.check(id)?;
     key.demand(key::Opening::Certificate)?;
-    let plan = Plan::new(id).map_err(|reject| ProveError::Violated(reject.to_string()))?;
+    // Before the only opening for a certificate is spent.
+    let plan = Plan::new(id)
+        .and_then(|plan| certificate_length(id, &plan).map(|_| plan))
+        .map_err(|reject| ProveError::Violated(reject.to_string()))?;
     hook.phase("compare model and key");
     let layout = model_layout(model, &id.params);
     let rows = ModelRows::new(model, &layout, &id.params, key.seed());

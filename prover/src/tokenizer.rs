@@ -10,6 +10,7 @@
 //! models use are let in, see [`Tokenizer::from_json`].
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use serde_json::Value;
 use tokenizers::Tokenizer as Inner;
@@ -33,6 +34,12 @@ pub enum TokenizerError {
     #[error("the tokenizer has no token {0}")]
     UnknownToken(u32),
 }
+
+/// The most bytes of a token as it is written in a file. The longest published ones have a few hundred. Slips name tokens by
+/// number, and a few bytes must not stand for many.
+const MAX_TOKEN: usize = 1 << 10;
+/// The most bytes of all added tokens. The crate looks for them with an automaton that takes quadratic time to build.
+const MAX_ADDED: usize = 1 << 20;
 
 /// Refuses every component and setting but those listed here.
 fn check_components(json: &Value) -> Result<(), TokenizerError> {
@@ -91,10 +98,40 @@ fn check_ids(json: &Value) -> Result<(), TokenizerError> {
         return fault("`added_tokens` is no list".into());
     };
     let of_vocab = vocab.iter().map(|(token, id)| (token.as_str(), id));
+    // Taking the spaces around it away takes time that grows faster than the text.
+    let strips = |token: &&Value| ["lstrip", "rstrip"].iter().any(|side| token[side] == true);
+    if let Some(blank) = added.iter().filter(strips).find(|token| {
+        let content = token["content"].as_str().unwrap_or_default();
+        content.trim().is_empty()
+    }) {
+        return fault(format!(
+            "`added_tokens`: {} is white space and strips white space around it, which is not supported",
+            blank["content"]
+        ));
+    }
     let of_added = added.iter().map(|token| {
         let content = token["content"].as_str().unwrap_or_default();
         (content, &token["id"])
     });
+    let long = |field: &str, token: &str| {
+        let start: String = token.chars().take(80).collect();
+        let length = token.len();
+        fault(format!(
+            "`{field}`: {start:?}... has {length} bytes, at most {MAX_TOKEN} are supported"
+        ))
+    };
+    if let Some((token, _)) = of_vocab.clone().find(|(token, _)| token.len() > MAX_TOKEN) {
+        return long("model.vocab", token);
+    }
+    if let Some((token, _)) = of_added.clone().find(|(token, _)| token.len() > MAX_TOKEN) {
+        return long("added_tokens", token);
+    }
+    let all: usize = of_added.clone().map(|(token, _)| token.len()).sum();
+    if all > MAX_ADDED {
+        return fault(format!(
+            "`added_tokens` have {all} bytes together, at most {MAX_ADDED} are supported"
+        ));
+    }
     check_unique("model.vocab", of_vocab)?;
     check_unique("added_tokens", of_added)
 }
@@ -196,11 +233,45 @@ impl Tokenizer {
         self.text(ids, false)
     }
 
-    fn text(&self, ids: &[u32], skip_special: bool) -> Result<String, TokenizerError> {
-        // The crate drops ids that it does not know; a reply must not look shorter than it is.
-        if let Some(&id) = ids.iter().find(|&&id| self.0.id_to_token(id).is_none()) {
-            return Err(TokenizerError::UnknownToken(id));
+    /// The text of ids as [`Self::decode`] makes it, to be compared with another; `None` if it is so much longer that there is
+    /// nothing to compare. A small file may name a long token many times, so that is found before the text is made.
+    pub fn decode_beside(
+        &self,
+        ids: &[u32],
+        other: &str,
+    ) -> Result<Option<String>, TokenizerError> {
+        let added = self.0.get_added_tokens_decoder();
+        let special = |id| added.get(id).is_some_and(|token| token.special);
+        let shown: Vec<u32> = ids.iter().filter(|&id| !special(id)).copied().collect();
+        if self.least_bytes(&shown)? > 4 * other.len() + (1 << 16) {
+            return Ok(None);
         }
+        self.text(&shown, true).map(Some)
+    }
+
+    /// How many bytes the text of ids has at least: a letter of a token stands for a byte, and what is no UTF-8 is replaced by
+    /// no fewer bytes.
+    fn least_bytes(&self, ids: &[u32]) -> Result<usize, TokenizerError> {
+        // The crate hands out copies of tokens, so each is asked for once.
+        let mut known: HashMap<u32, usize> = HashMap::new();
+        let mut sum = 0usize;
+        for &id in ids {
+            let letters = match known.entry(id) {
+                Entry::Occupied(letters) => *letters.get(),
+                Entry::Vacant(place) => {
+                    let token = self.0.id_to_token(id);
+                    // The crate drops ids that it does not know; a reply must not look shorter than it is.
+                    let token = token.ok_or(TokenizerError::UnknownToken(id))?;
+                    *place.insert(token.chars().count())
+                }
+            };
+            sum = sum.saturating_add(letters);
+        }
+        Ok(sum)
+    }
+
+    fn text(&self, ids: &[u32], skip_special: bool) -> Result<String, TokenizerError> {
+        self.least_bytes(ids)?;
         self.0
             .decode(ids, skip_special)
             .map_err(|error| TokenizerError::Decode(error.to_string()))
@@ -280,6 +351,30 @@ mod tests {
         assert_eq!(ids, [47, 78, 377, 1663, 259, 660]);
         assert_eq!(tokenizer.decode(&ids).unwrap(), "Once upon a time");
         assert_eq!(tokenizer.id_bound(), 2048);
+    }
+
+    /// A token of the vocabulary and a special one, both as long as they may be, whose texts would be 64 MB each.
+    #[test]
+    fn long_tokens_that_are_named_often_are_not_spelled_out() {
+        let mut json: Value =
+            serde_json::from_slice(include_bytes!("../../data/olmoe-tiny/tokenizer.json")).unwrap();
+        let long = |letter: &str| letter.repeat(MAX_TOKEN);
+        json["model"]["vocab"][long("Z")] = 2048.into();
+        let mut special = json["added_tokens"][0].clone();
+        special["content"] = long("<").into();
+        special["id"] = 2049.into();
+        json["added_tokens"].as_array_mut().unwrap().push(special);
+        let tokenizer = Tokenizer::from_json(json.to_string().as_bytes()).unwrap();
+        let often = |id: u32| vec![id; 1 << 16];
+        assert_eq!(tokenizer.decode_beside(&often(2048), "Z").unwrap(), None);
+        let silent = tokenizer.decode_beside(&often(2049), "Z").unwrap();
+        assert_eq!(silent.as_deref(), Some(""));
+        let once = tokenizer.decode_beside(&[2048], &long("Z")).unwrap();
+        assert_eq!(once, Some(long("Z")));
+        let near = tokenizer.decode_beside(&[47, 78], "").unwrap();
+        assert_eq!(near, Some(tokenizer.decode(&[47, 78]).unwrap()));
+        let unknown = tokenizer.decode_beside(&[5000], "Z").unwrap_err();
+        assert!(matches!(unknown, TokenizerError::UnknownToken(5000)));
     }
 
     #[test]
@@ -402,7 +497,7 @@ mod tests {
             odd.encode("a b").unwrap(),
             with(&|_| ()).unwrap().encode("a b").unwrap()
         );
-        let ids: [(&str, &Change); 6] = [
+        let ids: [(&str, &Change); 10] = [
             ("two tokens, \"!\" and \"\\\"\"", &|j| {
                 let id = j["model"]["vocab"]["!"].clone();
                 j["model"]["vocab"]["\""] = id;
@@ -416,6 +511,25 @@ mod tests {
             ("`added_tokens`: the id 0 belongs to two tokens", &|j| {
                 let added = j["added_tokens"][0].clone();
                 j["added_tokens"] = vec![added.clone(), added].into();
+            }),
+            ("`model.vocab`: \"ZZZ", &|j| {
+                j["model"]["vocab"]["Z".repeat(MAX_TOKEN + 1)] = 2048.into();
+            }),
+            ("`added_tokens`: \"<<<", &|j| {
+                j["added_tokens"][0]["content"] = "<".repeat(1 << 20).into();
+            }),
+            ("`added_tokens` have 1048577 bytes together", &|j| {
+                let mut added = vec![j["added_tokens"][0].clone(); 1025];
+                for (n, token) in added.iter_mut().enumerate() {
+                    let length = if n == 1024 { 1 } else { MAX_TOKEN };
+                    token["content"] = "<".repeat(length).into();
+                    token["id"] = (2048 + n).into();
+                }
+                j["added_tokens"] = added.into();
+            }),
+            ("strips white space around it", &|j| {
+                j["added_tokens"][0]["content"] = " ".into();
+                j["added_tokens"][0]["rstrip"] = true.into();
             }),
             ("`added_tokens` is no list", &|j| {
                 j["added_tokens"] = 7.into();

@@ -11,6 +11,8 @@ use std::time::Instant;
 use serde::Serialize;
 use zkmoe_commit::params::{MAX_BATCHES, Params};
 use zkmoe_prover::commitment::{commit, os_randomness};
+use zkmoe_verifier::certificate::check_limits;
+use zkmoe_verifier::id::ModelId;
 
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Written};
@@ -222,6 +224,16 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
         .batches
         .map_or_else(|| default_batches(cells), |n| n as usize);
     let params = Params::choose(cells, batches);
+    let without_root = ModelId {
+        header: model.header().clone(),
+        params: params.clone(),
+        root: [0; 32],
+        tokenizer: Vec::new(),
+    };
+    check_limits(&without_root).map_err(|reject| {
+        Failure::file(&args.model, format_args!("cannot be certified: {reject}"))
+            .advise("the README lists the limits of models")
+    })?;
     let seed = os_randomness().map_err(Failure::new)?;
     let start = Instant::now();
     let progress = Progress::new("weights");

@@ -10,6 +10,7 @@ use serde::Serialize;
 use zkmoe_commit::params::{MAX_BATCHES, POLICY_BITS, Params};
 use zkmoe_prover::import::config::Config;
 use zkmoe_verifier::batch::{BatchHeader, MAX_REQUESTS};
+use zkmoe_verifier::certificate::check_limits;
 use zkmoe_verifier::forecast::Forecast;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::limits::{Extent, MAX_CELLS};
@@ -337,7 +338,8 @@ pub fn perform(args: &Args) -> Result<Report, Failure> {
     let batch = expected_batch(args, &id)?;
     let forecast = Forecast::new(&id, &batch)
         .map_err(|error| Failure::new(error).advise("take fewer --replies or --tokens"))?;
-    let refused = batch_length(&id, &batch)
+    let refused = check_limits(&id)
+        .and_then(|()| batch_length(&id, &batch))
         .and_then(|_| check(&forecast.soundness))
         .err();
     let [weights, first, second] = forecast.cells;
@@ -471,7 +473,7 @@ mod tests {
             root: [0; 32],
             tokenizer: Vec::new(),
         };
-        let shape = Dims::of_model(id.header.sizes.clone()).batch;
+        let shape = Dims::of_model(id.header.sizes.clone()).batch().clone();
         let batch = BatchHeader::of_sizes(&id.header, shape).unwrap();
         let strong = Forecast::new(&id, &batch).unwrap().soundness;
         assert_eq!(check(&strong), Ok(()));

@@ -1,4 +1,5 @@
-//! What tests of the command share that break it on purpose: a provider's folder, commands in it, and limits on them.
+//! What tests of the command share that break it on purpose: the checkpoint, a provider's folder, commands in it, and limits
+//! on them.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -9,6 +10,17 @@ use std::process::{Command, ExitStatus, Stdio};
 
 /// The built-in checkpoint.
 pub const CHECKPOINT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/olmoe-tiny");
+
+/// Options of an import that takes no time: enough text to calibrate on, and a few tokens to compare on.
+pub const SHORT_TEXTS: &str = "--calibration calibration.txt --heldout heldout.json";
+
+/// Writes the files that [`SHORT_TEXTS`] names.
+pub fn write_short_texts(folder: &Path) {
+    let text = "To be, or not to be, that is the question. ".repeat(20);
+    fs::write(folder.join("calibration.txt"), text).unwrap();
+    let ids = r#"{"ids": [47, 78, 377, 1663, 259, 660], "window": 6}"#;
+    fs::write(folder.join("heldout.json"), ids).unwrap();
+}
 
 /// A folder of a test's own, removed when the test has passed.
 pub struct Place(pub PathBuf);

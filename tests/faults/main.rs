@@ -24,11 +24,8 @@ use std::path::Path;
 use std::process::Child;
 use std::sync::OnceLock;
 
-use common::{CHECKPOINT, Place};
+use common::{CHECKPOINT, Place, SHORT_TEXTS, write_short_texts};
 use zkmoe::prover::key::{KeyState, Ledger};
-
-/// Enough text to calibrate on, and a few tokens to compare on, so that an import takes no time.
-const QUICK: &str = "--calibration calibration.txt --heldout heldout.json";
 
 /// The arguments of most commands.
 const COMMIT: &str = "commit model.zkm --id new.id --key new.key --batches 8";
@@ -39,18 +36,13 @@ const RUN: &str = "run model.zkm --prompt Once --max-tokens 2 --out new.json";
 
 /// An import of the built-in checkpoint that takes no time.
 fn import(out: &str) -> String {
-    format!("import {CHECKPOINT} --out {out} {QUICK}")
+    format!("import {CHECKPOINT} --out {out} {SHORT_TEXTS}")
 }
 
 /// Makes a model, its id and key, and a reply.
 fn make(name: &str, checkpoint: &str) -> Place {
     let place = Place::new(name);
-    let text = "To be, or not to be, that is the question. ".repeat(20);
-    place.write("calibration.txt", text);
-    place.write(
-        "heldout.json",
-        r#"{"ids": [47, 78, 377, 1663, 259, 660], "window": 6}"#,
-    );
+    write_short_texts(&place.0);
     place.expect(&import("model.zkm").replace(CHECKPOINT, checkpoint), 0);
     place.expect(&COMMIT.replace("new.", "model."), 0);
     place.expect(&RUN.replace("new.json", "story.json"), 0);

@@ -3,10 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use crate::common::{Place, finish};
-use crate::{
-    CERTIFY, COMMIT, ORIGINALS, PROVE, QUICK, ROTATE, RUN, counted, import, others, provider,
-};
+use crate::common::{Place, SHORT_TEXTS, finish};
+use crate::{CERTIFY, COMMIT, ORIGINALS, PROVE, ROTATE, RUN, counted, import, others, provider};
 
 /// Each command with one of its outputs, to be given another name.
 fn outputs() -> Vec<(String, &'static str)> {
@@ -104,7 +102,7 @@ fn only_a_model_replaces_a_model_and_a_reply_a_reply() {
             .collect::<Vec<_>>()
     };
     let before = contents(&place);
-    let import = format!("import checkpoint {QUICK} --out");
+    let import = format!("import checkpoint {SHORT_TEXTS} --out");
     for (args, out, reason) in [
         (&import[..], "model.key", "is no model"),
         (&import, "model.id", "is no model"),
@@ -172,7 +170,7 @@ fn a_context_that_is_cut_is_said() {
         config["max_position_embeddings"] = declared.into();
         place.write("long/config.json", config.to_string());
         let out = place
-            .expect(&format!("import long --out long.zkm {QUICK}"), 0)
+            .expect(&format!("import long --out long.zkm {SHORT_TEXTS}"), 0)
             .out;
         let warning = "warning: max_position_embeddings is 5000 and was cut to 4096";
         assert_eq!(out.contains(warning), warned, "{out}");

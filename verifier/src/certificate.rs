@@ -345,6 +345,12 @@ pub fn certificate_length(id: &ModelId, plan: &Plan) -> Result<Length, Reject> {
     length::of_file(START, &channel, &id.params, &rows)
 }
 
+/// Whether there can be a certificate of this model under these parameters; nothing is proved under an id without one.
+pub fn check_limits(id: &ModelId) -> Result<(), Reject> {
+    let plan = Plan::new(id)?;
+    certificate_length(id, &plan).map(drop)
+}
+
 /// Checks the messages behind the header of a certificate. The channel has absorbed the digest of the id; what is
 /// accepted under another oracle than the transcript proves nothing.
 pub fn verify_messages(

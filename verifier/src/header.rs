@@ -119,8 +119,6 @@ pub struct Header {
     pub template_hash: [u8; 32],
 }
 
-/// Largest value that any size of a header may have.
-const MAX_SIZE: usize = 1 << 24;
 /// The most layers.
 pub const MAX_LAYERS: usize = 1 << 8;
 /// The most positions for which there are tables.
@@ -255,7 +253,7 @@ impl Header {
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut size = |field| match r.u32(field)? as usize {
             0 => Err(DecodeError::Invalid(field)),
-            x => at_most(field, x, MAX_SIZE).map(|()| x),
+            x => Ok(x),
         };
         let sizes = Sizes {
             vocab_size: size("vocab_size")?,

@@ -157,12 +157,25 @@ mod tests {
     #[test]
     fn lengths_grow_with_what_a_header_asks_for() {
         let id = id_of(odd_sizes());
-        let lengths: Vec<Length> = shapes()
+        let mut shape = shapes().remove(1);
+        let mut grown = vec![shape.clone()];
+        let growths: [fn(&mut BatchShape); 4] = [
+            |s| s.lengths.push(7),
+            |s| s.blocks.push((2, 3, 5)),
+            |s| s.blocks[0].2 += 1000,
+            |s| s.lengths.extend([7; 300]),
+        ];
+        for grow in growths {
+            grow(&mut shape);
+            grown.push(shape.clone());
+        }
+        let lengths: Vec<Length> = grown
             .into_iter()
             .map(|shape| BatchHeader::of_sizes(&id.header, shape).unwrap())
             .map(|header| crate::verify::batch_length(&id, &header).unwrap())
             .collect();
         assert!(lengths.is_sorted_by_key(|length| length.least));
+        assert!(lengths[0].least < lengths[4].least);
         // What may vary are paths of opened leaves, whatever the batch is.
         let spread: Vec<u64> = lengths.iter().map(|l| l.most - l.least).collect();
         assert!(

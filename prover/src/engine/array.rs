@@ -201,7 +201,7 @@ pub fn project(
         let sizes = shape.group(0)[1..].to_vec();
         let inner: usize = sizes.iter().product();
         let blocks = dims
-            .batch
+            .batch()
             .blocks
             .iter()
             .map(|&(l, e, _)| l * dims.sizes.num_experts + e);

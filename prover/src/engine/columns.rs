@@ -318,7 +318,7 @@ pub fn multiplicities(
 fn token_cell(tables: &Tables<'_>, id: usize) -> Option<usize> {
     let bits = tables.publics.dims.token_id_bits();
     let (r, s) = (id >> bits, id & ((1 << bits) - 1));
-    let lengths = &tables.publics.dims.batch.lengths;
+    let lengths = &tables.publics.dims.batch().lengths;
     (s < *lengths.get(r)?).then(|| lengths[..r].iter().sum::<usize>() + s)
 }
 

@@ -340,7 +340,7 @@ fn the_gather_of_expert_outputs_is_the_sum_over_blocks() {
     let (weight, gate, y) = (cells("row.weight"), cells("row.gate"), cells("ey"));
     let width = dims.sizes.hidden_size;
     let (mut row, mut slow) = (0, K::ZERO);
-    for &(layer, _, load) in &dims.batch.blocks {
+    for &(layer, _, load) in &dims.batch().blocks {
         for _ in 0..load {
             let inner: K = (0..width)
                 .map(|i| at[&Label::Hidden].at(i) * lift(y[0][row * width + i]))

@@ -61,7 +61,7 @@ pub fn tensor_view(dims: &Dims, axes: &[Label], index: &[Index], group: usize) -
             }
             Index::Fixed(i) => view.offset += i * stride,
             Index::BlockExpert => {
-                let (layer, expert, _) = dims.batch.blocks[group];
+                let (layer, expert, _) = dims.batch().blocks[group];
                 view.offset += (layer * dims.sizes.num_experts + expert) * stride;
             }
         }

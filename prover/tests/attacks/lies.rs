@@ -129,7 +129,7 @@ impl Token<'_, '_, '_> {
         let header = self.model.header();
         let scales = header.scales.clone();
         let table = header.silu_table.clone();
-        let (layer, expert, _) = self.cells.dims.batch.blocks[a];
+        let (layer, expert, _) = self.cells.dims.batch().blocks[a];
         let outer = layer * header.sizes.num_experts + expert;
         let add = |cells: &mut Cells<'_>, name: &str| cells.add(name, 0, &[a, n, 0], from_i64(1));
         add(self.cells, name);
@@ -452,7 +452,7 @@ fn lies_about_rows() -> Vec<(&'static str, &'static [&'static str], Lie)> {
             );
             let layer = t.layer();
             let used: Vec<usize> = t.cells.rows(layer, t.id()).iter().map(|r| r.0).collect();
-            let blocks = t.cells.dims.batch.blocks.iter().enumerate();
+            let blocks = t.cells.dims.batch().blocks.iter().enumerate();
             let other = blocks
                 .filter(|(b, block)| block.0 == layer && !used.contains(b))
                 .map(|(b, _)| b)
@@ -517,7 +517,7 @@ fn lies_about_rows() -> Vec<(&'static str, &'static [&'static str], Lie)> {
 
 fn lies_about_decoding() -> Vec<(&'static str, &'static [&'static str], Lie)> {
     let row = |t: &Token<'_, '_, '_>| t.cells.decoded_row(t.id()).unwrap();
-    let padding = |t: &Token<'_, '_, '_>| t.cells.dims.batch.decoded - 1;
+    let padding = |t: &Token<'_, '_, '_>| t.cells.dims.batch().decoded - 1;
     vec![
         lie("a decoded position is left out", &["Gather"], move |t| {
             let m = row(t);
@@ -639,7 +639,7 @@ fn an_honest_token_is_computed_as_in_the_trace() -> Result<(), String> {
     let scene = scene();
     let mut witness = scene.witness.clone();
     let model = &scene.by.model;
-    for (request, &length) in scene.dims.batch.lengths.iter().enumerate() {
+    for (request, &length) in scene.dims.batch().lengths.iter().enumerate() {
         for position in 0..length {
             let cells = &mut Cells {
                 relation: &scene.relation,
@@ -862,7 +862,7 @@ fn of_equal_experts_the_higher_one(lower: bool) -> Result<(), String> {
                 sel[a] == 1 && sel[b] == 0
             };
             // The higher one serves some token, beside the lower one, and has rows to spare.
-            let blocks = &scene.dims.batch.blocks;
+            let blocks = &scene.dims.batch().blocks;
             blocks
                 .iter()
                 .find(|block| (block.0, block.1) == (layer, b))?;

@@ -73,7 +73,7 @@ fn stated(
 ) -> [(&'static str, Vec<F>); 4] {
     let header = by.model.header();
     let (mut tok, mut next, mut dec) = (Vec::new(), Vec::new(), Vec::new());
-    for (reply, &length) in replies.iter().zip(&dims.batch.lengths) {
+    for (reply, &length) in replies.iter().zip(&dims.batch().lengths) {
         let (prompt, response) = (&reply.prompt, &reply.response);
         let none = ([0; 32], [F::ZERO; 4]);
         let block = Block::new(

@@ -84,10 +84,10 @@ fn refuses(id: &ModelId, proof: &[u8], what: &str) -> Result<String, String> {
 
 // Damage.
 
-/// A bit of every 97th byte.
+/// A bit of every 499th byte.
 fn any_changed_byte() -> Result<(), String> {
     let Honest { by, batch, .. } = honest();
-    let changes: Vec<usize> = (0..batch.proof.len()).step_by(97).collect();
+    let changes: Vec<usize> = (0..batch.proof.len()).step_by(499).collect();
     changes.par_iter().try_for_each(|&n| {
         let mut changed = batch.proof.clone();
         changed[n] ^= 1 << (n % 8);
@@ -245,7 +245,7 @@ fn another_header((name, alone, edit): (&str, bool, HeaderEdit)) -> Result<(), S
 type IdEdit = fn(&mut ModelId);
 
 /// An edit of every field of a model id, or of some entries where it is a table.
-const ID_EDITS: [(&str, IdEdit); 64] = [
+const ID_EDITS: [(&str, IdEdit); 69] = [
     ("vocab_size", |i| i.header.sizes.vocab_size += 1),
     ("hidden_size", |i| i.header.sizes.hidden_size += 1),
     ("intermediate_size", |i| {
@@ -344,6 +344,17 @@ const ID_EDITS: [(&str, IdEdit); 64] = [
     ("whir_data.grinding_bits", |i| {
         i.params.whir_data.grinding_bits -= 1;
     }),
+    ("whir_tail.log_size", |i| i.params.whir_tail.log_size += 1),
+    ("whir_tail.log_inv_rate", |i| {
+        i.params.whir_tail.log_inv_rate += 1;
+    }),
+    ("whir_tail.folding", |i| i.params.whir_tail.folding -= 1),
+    ("whir_tail.final_log_size", |i| {
+        i.params.whir_tail.final_log_size -= 1;
+    }),
+    ("whir_tail.grinding_bits", |i| {
+        i.params.whir_tail.grinding_bits -= 1;
+    }),
     ("whir_tail.security_bits", |i| {
         i.params.whir_tail.security_bits -= 1;
     }),
@@ -429,9 +440,18 @@ fn no_field_is_new(id: &ModelId) {
                         security_bits: _,
                         grinding_bits: _,
                     },
-                whir_tail: _,
+                whir_tail:
+                    WhirParams {
+                        log_size: _,
+                        log_inv_rate: _,
+                        folding: _,
+                        final_log_size: _,
+                        security_bits: _,
+                        grinding_bits: _,
+                    },
             },
         root: _,
+        // Its hash is in the header, and no id is read where they differ.
         tokenizer: _,
     } = id;
 }

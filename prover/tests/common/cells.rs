@@ -118,7 +118,7 @@ impl Cells<'_> {
     /// Block and row of every real row that serves a token in a layer.
     pub fn rows(&self, layer: usize, id: i64) -> Vec<(usize, usize)> {
         let mut rows = Vec::new();
-        for (a, &(l, _, load)) in self.dims.batch.blocks.iter().enumerate() {
+        for (a, &(l, _, load)) in self.dims.batch().blocks.iter().enumerate() {
             let serves = |n: &usize| {
                 self.get("row.tok", &[a, *n]) == id && self.get("row.real", &[a, *n]) == 1
             };
@@ -131,12 +131,12 @@ impl Cells<'_> {
 
     /// A row of a block that serves nobody.
     pub fn free_row(&self, block: usize) -> Option<usize> {
-        (0..self.dims.batch.blocks[block].2).find(|&n| self.get("row.real", &[block, n]) == 0)
+        (0..self.dims.batch().blocks[block].2).find(|&n| self.get("row.real", &[block, n]) == 0)
     }
 
     /// The decoded row of a token.
     pub fn decoded_row(&self, id: i64) -> Option<usize> {
-        (0..self.dims.batch.decoded)
+        (0..self.dims.batch().decoded)
             .find(|&m| self.get("dr.id", &[m]) == id && self.get("dr.real", &[m]) == 1)
     }
 }

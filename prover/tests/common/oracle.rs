@@ -312,7 +312,7 @@ impl Oracle {
         let weight = &witness.tensors[self.relation.tensor("row.weight").unwrap()];
         let (gate, ey) = (read("row.gate"), read("ey"));
         let (mut sum, mut row) = (K::ZERO, 0);
-        for &(layer, _, load) in &self.dims.batch.blocks {
+        for &(layer, _, load) in &self.dims.batch().blocks {
             for _ in 0..load {
                 let cells = &ey[row * width.len()..][..width.len()];
                 let inner: K = width.iter().zip(cells).map(|(w, &y)| scale(*w, y)).sum();
@@ -324,7 +324,7 @@ impl Oracle {
         let (x, xm, rem) = (read("x"), read("xm"), read("comb.rem"));
         let (half, unit) = (from_i64(1 << 13), from_i64(1 << 14));
         let (mut cell, mut stream) = (0, 0);
-        for (request, &length) in requests.iter().zip(&self.dims.batch.lengths) {
+        for (request, &length) in requests.iter().zip(&self.dims.batch().lengths) {
             for (l, layer) in layers.iter().enumerate() {
                 for s in 0..length {
                     let outer = *request * layer * positions[s];
@@ -433,7 +433,7 @@ impl Oracle {
         let (layers, width) = (sizes.num_hidden_layers, sizes.hidden_size);
         let mut gathered: HashMap<(usize, u64), Vec<F>> = HashMap::new();
         let mut row = 0;
-        for &(layer, _, load) in &self.dims.batch.blocks {
+        for &(layer, _, load) in &self.dims.batch().blocks {
             for _ in 0..load {
                 let sums = gathered.entry((layer, word(tok[row]))).or_default();
                 sums.resize(width, F::ZERO);
@@ -445,7 +445,7 @@ impl Oracle {
         }
         let (half, unit) = (from_i64(1 << 13), from_i64(1 << 14));
         let (mut cell, mut stream) = (0, 0);
-        for (r, &length) in self.dims.batch.lengths.iter().enumerate() {
+        for (r, &length) in self.dims.batch().lengths.iter().enumerate() {
             for layer in 0..layers {
                 for s in 0..length {
                     let id = (r << self.dims.token_id_bits() | s) as u64;

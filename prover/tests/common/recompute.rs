@@ -208,7 +208,7 @@ impl Token<'_, '_, '_> {
     pub fn attention(&mut self, visible: usize) {
         let sizes = self.model.sizes().clone();
         let [r, l, s] = self.row();
-        let width = self.cells.dims.batch.lengths[r];
+        let width = self.cells.dims.batch().lengths[r];
         for h in 0..sizes.num_key_value_heads {
             for g in 0..sizes.query_group {
                 let query = self.indexed("qr", &[h, g]);
@@ -294,7 +294,14 @@ impl Token<'_, '_, '_> {
         let row = self.row();
         let (y, id) = (self.cells.slice("n2.y", &row), self.id());
         let rows = self.cells.rows(l, id);
-        for (a, (layer, expert, _)) in self.cells.dims.batch.blocks.clone().into_iter().enumerate()
+        for (a, (layer, expert, _)) in self
+            .cells
+            .dims
+            .batch()
+            .blocks
+            .clone()
+            .into_iter()
+            .enumerate()
         {
             if layer != l {
                 continue;
@@ -331,7 +338,7 @@ impl Token<'_, '_, '_> {
     pub fn expert(&mut self, a: usize, n: usize) {
         let scales = self.scales();
         let header = self.model.header();
-        let (layer, expert, _) = self.cells.dims.batch.blocks[a];
+        let (layer, expert, _) = self.cells.dims.batch().blocks[a];
         let outer = layer * header.sizes.num_experts + expert;
         let x = self.cells.slice("row.x", &[a, n]);
         let eg = self.product(WeightId::Wg, outer, &x, scales.gate_shift);
@@ -358,7 +365,7 @@ impl Token<'_, '_, '_> {
         let [r, l, s] = self.row();
         let xm = self.indexed("xm", &[]);
         let mut acc = vec![0; xm.len()];
-        for (a, &(layer, _, load)) in self.cells.dims.batch.blocks.iter().enumerate() {
+        for (a, &(layer, _, load)) in self.cells.dims.batch().blocks.iter().enumerate() {
             for n in (0..load).filter(|_| layer == l) {
                 let gate = self.cells.get("row.gate", &[a, n]);
                 if self.cells.get("row.tok", &[a, n]) == self.id() && gate != 0 {

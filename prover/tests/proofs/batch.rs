@@ -228,7 +228,7 @@ fn batches_that_no_verifier_takes_are_refused_before_work() {
     };
     let error = check_shape(&many.id, &large).unwrap_err().to_string();
     assert!(error.contains("limits: the batch has"), "{error}");
-    assert!(error.contains("full rows, at most 524288"), "{error}");
+    assert!(error.contains("cells, at most 68719476736"), "{error}");
 }
 
 #[test]

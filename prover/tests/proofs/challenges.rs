@@ -324,13 +324,16 @@ impl Verified {
             self.kind
         );
         let bits = |(rate, draw): (f64, &&Draw)| {
-            let share = if label == "pads positions" {
-                // Products may be right at more positions than rows.
-                f64::midpoint(1.0, rate).max(2.0 * rate)
+            let chance: f64 = if label == "pads positions" {
+                // They are distinct, and products may be right at more of them than rows.
+                let n = f64::from(draw.log_size).exp2();
+                let passing = f64::midpoint(n, rate * n).floor().max(2.0 * rate * n - 2.0);
+                let before = (0..draw.n).map(|i| i as f64);
+                before.map(|i| ((passing - i) / (n - i)).log2()).sum()
             } else {
-                f64::midpoint(1.0, rate)
+                f64::midpoint(1.0, rate).log2() * draw.n as f64
             };
-            f64::from(draw.work) - share.log2() * draw.n as f64
+            f64::from(draw.work) - chance
         };
         agreeing.into_iter().zip(&draws).map(bits).collect()
     }
@@ -565,10 +568,8 @@ fn counted(verified: &Verified) {
             drawn.sort_by(f64::total_cmp);
             terms.sort_by(f64::total_cmp);
             for (drawn, term) in drawn.iter().zip(&terms) {
-                // Only the proof about pads counts that positions are distinct, a few bits.
-                let most = if label == "pads positions" { 6.0 } else { 1e-6 };
                 assert!(
-                    *term <= drawn + most && *term >= drawn - 1e-6,
+                    (term - drawn).abs() <= 1e-6,
                     "{kind}: {draws:?} are worth {drawn} bits, their term has {term}"
                 );
             }

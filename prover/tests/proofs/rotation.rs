@@ -6,8 +6,9 @@
 use std::sync::OnceLock;
 
 use crate::common::{Committed, answer, edited, micro, micro_sizes};
-use zkmoe_commit::channel::Reject;
-use zkmoe_commit::codec::Writer;
+use zkmoe_commit::channel::{Reject, VerifierChannel};
+use zkmoe_commit::codec::{Reader, Writer};
+use zkmoe_commit::transcript::Transcript;
 use zkmoe_prover::key::{Key, Opening, Permit};
 use zkmoe_prover::model::{Model, WeightId, random_model};
 use zkmoe_prover::prove::{NoHook, prove as prove_batch};
@@ -15,7 +16,9 @@ use zkmoe_prover::rotate::{self, RotateError, RotationProof, Side, check, recomm
 use zkmoe_prover::trace::Padding;
 use zkmoe_verifier::header::Sizes;
 use zkmoe_verifier::id::{ModelId, model_layout};
-use zkmoe_verifier::rotation::{verify_rotation, write_rotation_header};
+use zkmoe_verifier::rotation::{
+    self, read_rotation_header, verify_rotation, write_rotation_header,
+};
 use zkmoe_verifier::soundness::total_bits;
 use zkmoe_verifier::verify::{Ended, VerifyError, check_slip, verify_batch};
 
@@ -126,6 +129,18 @@ fn rejection(from: &ModelId, to: &ModelId, proof: &[u8]) -> String {
 fn rejected(from: &ModelId, to: &ModelId, proof: &[u8], check: &str) {
     let found = rejection(from, to, proof);
     assert!(found.starts_with(check), "{found} instead of {check}");
+}
+
+/// Rejected by a check, whatever the length: a prover that sees a check in clear fail does not go on.
+#[track_caller]
+fn rejected_whatever_its_length(from: &ModelId, to: &ModelId, proof: &[u8], check: &str) {
+    let mut reader = Reader::new(proof);
+    let start = rotation::parameters(&read_rotation_header(&mut reader).unwrap());
+    let messages = Box::new(reader);
+    let oracle = Box::new(Transcript::new(rotation::PROTOCOL));
+    let channel = VerifierChannel::under(oracle, &start, messages);
+    let found = rotation::verify_messages(from, to, channel).unwrap_err();
+    assert_eq!(found.to_string(), check);
 }
 
 /// Rejected with a check on hidden values. The prover knows which fails; to the verifier it is a statement about pads.
@@ -340,7 +355,7 @@ fn rows_that_are_not_the_committed_ones_are_caught() {
     );
     let leaf = "opening: leaf of the model tree";
     assert_eq!(lie.violated.first().map(String::as_str), Some(leaf));
-    rejected(&old.id, &id, &lie.proof, leaf);
+    rejected_whatever_its_length(&old.id, &id, &lie.proof, leaf);
     // Both opened with the old weights: the new root does not have them.
     let to = Side {
         model: &old.model,
@@ -349,7 +364,7 @@ fn rows_that_are_not_the_committed_ones_are_caught() {
     let lie = prove_sides(&side(old), &to, [6; 32], &mut NoHook);
     let leaf = "opening: leaf of the new model tree";
     assert_eq!(lie.violated.first().map(String::as_str), Some(leaf));
-    rejected(&old.id, &id, &lie.proof, leaf);
+    rejected_whatever_its_length(&old.id, &id, &lie.proof, leaf);
     // A root that nobody has opened.
     let foreign = with(&new.id, |id| id.root[0] ^= 1);
     let to = Side {
@@ -358,7 +373,7 @@ fn rows_that_are_not_the_committed_ones_are_caught() {
     };
     let lie = prove_sides(&side(old), &to, [6; 32], &mut NoHook);
     assert_eq!(lie.violated.first().map(String::as_str), Some(leaf));
-    rejected(&old.id, &foreign, &lie.proof, leaf);
+    rejected_whatever_its_length(&old.id, &foreign, &lie.proof, leaf);
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn models_above_the_limits_are_refused_before_memory_is_taken() {
     // A vocabulary that is cut along its longest axis, into many parts.
     let long = crate::header::Sizes {
         vocab_size: 1 << 20,
-        hidden_size: 1 << 14,
+        hidden_size: 15 << 10,
         num_hidden_layers: 1,
         ..odd_sizes()
     };

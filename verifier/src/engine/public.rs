@@ -84,11 +84,11 @@ impl Publics<'_> {
         match (p, index) {
             (Public::Index(_), &[x]) => lift(number(x)),
             (Public::TokenId, &[r, s]) => lift(number(r << self.dims.token_id_bits() | s)),
-            (Public::BlockLayer, &[a]) => lift(number(self.dims.batch.blocks[a].0)),
-            (Public::BlockExpert, &[a]) => lift(number(self.dims.batch.blocks[a].1)),
-            (Public::LayerOfBlock, &[a, l]) => small(i64::from(self.dims.batch.blocks[a].0 == l)),
+            (Public::BlockLayer, &[a]) => lift(number(self.dims.batch().blocks[a].0)),
+            (Public::BlockExpert, &[a]) => lift(number(self.dims.batch().blocks[a].1)),
+            (Public::LayerOfBlock, &[a, l]) => small(i64::from(self.dims.batch().blocks[a].0 == l)),
             (Public::Causal, &[s, u]) => small(i64::from(u <= s)),
-            (Public::Exists, &[r, u]) => small(i64::from(u < self.dims.batch.lengths[r])),
+            (Public::Exists, &[r, u]) => small(i64::from(u < self.dims.batch().lengths[r])),
             (Public::Cos, &[s, j]) => small(i64::from(h.cos_table[s * plane + j])),
             (Public::Sin, &[s, j]) => small(i64::from(h.sin_table[s * plane + j])),
             (Public::FingerprintPower(l), &[x]) => {
@@ -117,7 +117,7 @@ impl Publics<'_> {
             (Public::Index(l), [w]) => moment(w, size(l)),
             (Public::Causal, [s, u]) => causal_sum(s, u, size(Label::Position)),
             (Public::Exists, [r, u]) => {
-                let lengths = self.dims.batch.lengths.iter().enumerate();
+                let lengths = self.dims.batch().lengths.iter().enumerate();
                 lengths.map(|(g, &n)| r.at(g) * u.prefix_sum(n)).sum()
             }
             (Public::Cos | Public::Sin, [s, j]) => {
@@ -184,8 +184,12 @@ impl Publics<'_> {
                         scale(ones(), number(g << self.dims.token_id_bits()))
                             + along(Label::Position, &moment)
                     }
-                    Some(Public::BlockLayer) => scale(ones(), number(self.dims.batch.blocks[g].0)),
-                    Some(Public::BlockExpert) => scale(ones(), number(self.dims.batch.blocks[g].1)),
+                    Some(Public::BlockLayer) => {
+                        scale(ones(), number(self.dims.batch().blocks[g].0))
+                    }
+                    Some(Public::BlockExpert) => {
+                        scale(ones(), number(self.dims.batch().blocks[g].1))
+                    }
                     Some(Public::TokenWeight) => {
                         let tau = self.tau(Label::Position);
                         let weighted =

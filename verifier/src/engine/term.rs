@@ -69,10 +69,10 @@ fn pull_back(dims: &Dims, index: Index, w: &AxisWeights) -> AxisWeights {
             let experts = dims.sizes.num_experts;
             let mut table = vec![K::ZERO; dims.sizes.num_hidden_layers * experts];
             for (&(layer, expert, _), weight) in dims
-                .batch
+                .batch()
                 .blocks
                 .iter()
-                .zip(w.expand(dims.batch.blocks.len()))
+                .zip(w.expand(dims.batch().blocks.len()))
             {
                 table[layer * experts + expert] += weight;
             }
@@ -149,7 +149,7 @@ pub fn weigh(
             let layers = at.get(&Label::Layer);
             let of_block =
                 |&(layer, _, _): &(usize, usize, usize)| layers.map_or(K::ZERO, |w| w.at(layer));
-            return AxisWeights::Table(dims.batch.blocks.iter().map(of_block).collect());
+            return AxisWeights::Table(dims.batch().blocks.iter().map(of_block).collect());
         }
         AxisWeights::sum(dims.bits(label))
     };

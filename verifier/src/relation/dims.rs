@@ -21,8 +21,8 @@ pub struct BatchShape {
 pub struct Dims {
     /// Sizes of the model.
     pub sizes: Sizes,
-    /// Sizes of the batch.
-    pub batch: BatchShape,
+    /// Sizes of the batch; they stay as they are, since the two below follow from them.
+    batch: BatchShape,
     /// Lengths and loads, as all shapes share them.
     lengths: Ragged,
     loads: Ragged,
@@ -54,6 +54,11 @@ impl Dims {
             decoded: 1,
         };
         Self::new(sizes, batch)
+    }
+
+    /// Sizes of the batch.
+    pub fn batch(&self) -> &BatchShape {
+        &self.batch
     }
 
     /// The longest padded length.

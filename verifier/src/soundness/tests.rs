@@ -16,7 +16,8 @@ use zkmoe_commit::params::Params;
 #[derive(Clone)]
 struct Inputs {
     id: ModelId,
-    dims: Dims,
+    sizes: Sizes,
+    batch: BatchShape,
     sumchecks: Vec<SumcheckSize>,
     rows: usize,
     claims: usize,
@@ -45,7 +46,8 @@ impl Inputs {
                 root: [0; 32],
                 tokenizer: Vec::new(),
             },
-            dims: Dims::new(sizes, batch),
+            sizes,
+            batch,
             sumchecks: vec![size; 4],
             rows: 300,
             claims: 900,
@@ -56,12 +58,14 @@ impl Inputs {
         let relation = olmoe::relation(&self.id.header);
         let Self {
             id,
-            dims,
+            sizes,
+            batch,
             sumchecks,
             rows,
             claims,
         } = self;
-        terms(id, &relation, dims, sumchecks, *rows, *claims)
+        let dims = Dims::new(sizes.clone(), batch.clone());
+        terms(id, &relation, &dims, sumchecks, *rows, *claims)
     }
 }
 
@@ -75,7 +79,7 @@ type Moved = (&'static [&'static str], &'static [&'static str]);
 const DIRECTIONS: [(&str, Change, Moved); 17] = [
     (
         "a longer request",
-        |i| i.dims.batch.lengths[1] = 40,
+        |i| i.batch.lengths[1] = 40,
         (
             &[
                 "blocks of requests",
@@ -91,7 +95,7 @@ const DIRECTIONS: [(&str, Change, Moved); 17] = [
     ),
     (
         "one request more",
-        |i| i.dims.batch.lengths.push(3),
+        |i| i.batch.lengths.push(3),
         (
             &[
                 "blocks of requests",
@@ -108,12 +112,12 @@ const DIRECTIONS: [(&str, Change, Moved); 17] = [
     ),
     (
         "a busier expert",
-        |i| i.dims.batch.blocks[2].2 = 16,
+        |i| i.batch.blocks[2].2 = 16,
         (&["fingerprints", "lookups: poles and keys"], &[]),
     ),
     (
         "wider rows of fingerprints",
-        |i| i.dims.sizes.hidden_size = 8,
+        |i| i.sizes.hidden_size = 8,
         (&["fingerprints", "lookups: poles and keys"], &[]),
     ),
     (
@@ -369,7 +373,7 @@ fn different_blocks_evaluate_alike_as_rarely_as_the_term_says() {
     assert!((rate - (1.0 - (1.0 - 1.0 / q as f64).powi(3))).abs() < 1e-9);
 
     let mut inputs = Inputs::new();
-    inputs.dims.batch.lengths = vec![8];
+    inputs.batch.lengths = vec![8];
     let work = inputs.id.params.grinding.lookup;
     let bound = numerator(&inputs.terms(), "blocks of requests", work);
     // The term adds up the degrees in the point, the fold and the last challenge.
