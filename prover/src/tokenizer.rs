@@ -240,9 +240,8 @@ impl Tokenizer {
         ids: &[u32],
         other: &str,
     ) -> Result<Option<String>, TokenizerError> {
-        let added = self.0.get_added_tokens_decoder();
-        let special = |id| added.get(id).is_some_and(|token| token.special);
-        let shown: Vec<u32> = ids.iter().filter(|&id| !special(id)).copied().collect();
+        let special = self.is_special();
+        let shown: Vec<u32> = ids.iter().filter(|id| !special(id)).copied().collect();
         if self.least_bytes(&shown)? > 4 * other.len() + (1 << 16) {
             return Ok(None);
         }
@@ -280,9 +279,13 @@ impl Tokenizer {
     /// How many of `ids` are special tokens. In an encoded text these are the ones that it spells out; what decodes to text
     /// does not show them.
     pub fn special(&self, ids: &[u32]) -> usize {
+        let special = self.is_special();
+        ids.iter().filter(|id| special(id)).count()
+    }
+
+    fn is_special(&self) -> impl Fn(&u32) -> bool + use<> {
         let added = self.0.get_added_tokens_decoder();
-        let special = |id| added.get(id).is_some_and(|token| token.special);
-        ids.iter().filter(|&id| special(id)).count()
+        move |id| added.get(id).is_some_and(|token| token.special)
     }
 
     /// One more than the largest token id.

@@ -40,6 +40,11 @@ pub struct Shape {
     pub(super) grinding: u32,
 }
 
+/// `log2 l` and `log2 n` of all shapes that are looked at.
+fn lengths() -> impl Iterator<Item = (u32, u32)> {
+    (7..=15).flat_map(|log_message| (1..=6).map(move |extra| (log_message, log_message + extra)))
+}
+
 impl Shape {
     /// The sizes with the smallest proof for at most `pads` pads and `products` products.
     ///
@@ -52,17 +57,26 @@ impl Shape {
                 )));
             }
         }
-        (7..=15)
-            .flat_map(|log_message| (1..=6).map(move |extra| (log_message, log_message + extra)))
-            .filter_map(|(log_message, log_code)| {
-                Self::with_lengths(pads, products, log_message, log_code)
-            })
-            .min_by_key(Self::estimated_size)
+        let mut best: Option<(usize, Self)> = None;
+        for (log_message, log_code) in lengths() {
+            let least = best.as_ref().map_or(usize::MAX, |(size, _)| *size);
+            let found = Self::with_lengths(pads, products, log_message, log_code, least);
+            let found = found.map(|shape| (shape.estimated_size(), shape));
+            best = found.filter(|(size, _)| *size < least).or(best);
+        }
+        best.map(|(_, shape)| shape)
             .ok_or_else(|| Reject::check("pads: sizes of the proof"))
     }
 
-    /// The fewest queries for these lengths that reach [`SECURITY_BITS`]; none if there are none.
-    fn with_lengths(pads: usize, products: usize, log_message: u32, log_code: u32) -> Option<Self> {
+    /// The fewest queries for these lengths that reach [`SECURITY_BITS`]; none if there are none, and perhaps none if the
+    /// proof would not have fewer than `less` bytes.
+    fn with_lengths(
+        pads: usize,
+        products: usize,
+        log_message: u32,
+        log_code: u32,
+        less: usize,
+    ) -> Option<Self> {
         if log_code > MAX_LOG_CODE {
             return None;
         }
@@ -79,6 +93,8 @@ impl Shape {
                 grinding: GRINDING,
             })
             .take_while(|shape| 2 * shape.coefficients() <= shape.code())
+            // Every query adds elements.
+            .take_while(|shape| 16 * shape.elements() < less)
             .find(Self::is_sound)
     }
 
@@ -114,25 +130,25 @@ impl Shape {
 
     /// About how many bytes a proof has. Paths are taken to share their top levels only.
     pub fn estimated_size(&self) -> usize {
-        let elements = self.queries * (self.pad_rows() + self.later_rows())
-            + self.coefficients()
-            + self.linear_coefficients()
-            + self.quotient_coefficients();
         let top = self.queries.max(1).ilog2();
         let path = (self.log_code - top) as usize * self.queries - (self.queries - (1 << top));
-        16 * elements + 2 * 32 * (path + 1)
+        16 * (self.elements() + 1) + 2 * 32 * (path + 1)
+    }
+
+    /// How many field elements a proof has.
+    fn elements(&self) -> usize {
+        self.queries * (self.pad_rows() + self.later_rows())
+            + self.coefficients()
+            + self.linear_coefficients()
+            - 1
+            + self.quotient_coefficients()
     }
 
     /// How many bytes a proof has.
     pub fn length(&self) -> Length {
-        let elements = self.queries * (self.pad_rows() + self.later_rows())
-            + self.coefficients()
-            + self.linear_coefficients()
-            - 1
-            + self.quotient_coefficients();
         let siblings = Length::siblings(self.log_code, self.queries);
         // A root and a nonce.
-        Length::exactly(32 + 8) + Length::elements(elements) + siblings + siblings
+        Length::exactly(32 + 8) + Length::elements(self.elements()) + siblings + siblings
     }
 
     /// The number of pads that it was chosen for.
@@ -301,6 +317,17 @@ mod tests {
             assert!(2 * shape.queries <= shape.code(), "positions can be drawn");
             assert!(shape.pad_rows() * shape.message() >= pads);
             assert!(shape.product_rows() * shape.message() >= products);
+        }
+    }
+
+    #[test]
+    fn no_lengths_give_a_smaller_proof() {
+        for (pads, products) in COUNTS {
+            let chosen = Shape::choose(pads, products).unwrap();
+            let first = lengths()
+                .filter_map(|(m, c)| Shape::with_lengths(pads, products, m, c, usize::MAX))
+                .min_by_key(Shape::estimated_size);
+            assert_eq!(Some(chosen), first);
         }
     }
 

@@ -86,19 +86,6 @@ pub fn cells(
                 _ => unreachable!("tensor {} is not filled", relation.tensors[t].name),
             }
         }
-        Source::Public(p) => {
-            let sizes: Vec<usize> = p.labels().iter().map(|&l| publics.dims.size(l)).collect();
-            (0..sizes.iter().product())
-                .map(|flat: usize| {
-                    let mut rest = flat;
-                    let mut index = vec![0; sizes.len()];
-                    for (i, &n) in index.iter_mut().zip(&sizes).rev() {
-                        *i = rest % n;
-                        rest /= n;
-                    }
-                    publics.cell(p, &index)
-                })
-                .collect()
-        }
+        Source::Public(p) => publics.cells(p),
     }
 }

@@ -19,10 +19,24 @@ mod scene;
 mod statement;
 mod weights;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// Has this thread do its own work. There are as many tests at a time as cores, and a proof of a few milliseconds that is
+/// handed to other threads piece by piece waits for them as long as it works.
+fn work_alone() {
+    thread_local! {
+        static OWN: OnceCell<ThreadPool> = const { OnceCell::new() };
+    }
+    let pool = || ThreadPoolBuilder::new().num_threads(1).use_current_thread();
+    OWN.with(|own| {
+        own.get_or_init(|| pool().build().expect("a pool of one thread"));
+    });
+}
 
 fn main() -> ExitCode {
     let mut cases = relation::cases();
@@ -41,7 +55,10 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|case| {
             let name = format!("{}: {}", case.kind, case.place);
-            Trial::test(name, move || Ok((case.run)()?))
+            Trial::test(name, move || {
+                work_alone();
+                Ok((case.run)()?)
+            })
         })
         .collect();
     let names: BTreeSet<&str> = trials.iter().map(Trial::name).collect();

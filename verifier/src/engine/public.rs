@@ -105,6 +105,41 @@ impl Publics<'_> {
         }
     }
 
+    /// All cells of a function, the last of its indices fastest.
+    pub fn cells(&self, p: Public) -> Vec<K> {
+        let size = |l| self.dims.size(l);
+        // One cell of these takes a product over the bits of its index.
+        match p {
+            Public::FingerprintPower(l) => {
+                return AxisWeights::powers(self.challenges.beta, self.dims.bits(l))
+                    .expand(size(l));
+            }
+            Public::TokenWeight => {
+                let of = |l| self.tau(l).expand(size(l));
+                let positions = of(Label::Position);
+                let requests = of(Label::Request).into_iter();
+                return requests
+                    .flat_map(|r| positions.iter().map(move |&s| r * s))
+                    .collect();
+            }
+            _ => {}
+        }
+        let sizes: Vec<usize> = p.labels().iter().map(|&l| size(l)).collect();
+        let mut index = vec![0; sizes.len()];
+        let cells = (0..sizes.iter().product()).map(|_: usize| {
+            let cell = self.cell(p, &index);
+            for (i, &n) in index.iter_mut().zip(&sizes).rev() {
+                *i += 1;
+                if *i < n {
+                    break;
+                }
+                *i = 0;
+            }
+            cell
+        });
+        cells.collect()
+    }
+
     /// The weights of the zero-check point that is drawn after the first root.
     pub fn tau(&self, label: Label) -> AxisWeights {
         AxisWeights::eq(self.challenges.tau.get(&label).map_or(&[][..], |p| &p[..]))
@@ -405,6 +440,29 @@ mod tests {
                 }
                 assert_eq!(publics.value(p, &w), sum, "{p:?}");
             }
+        }
+    }
+
+    #[test]
+    fn cells_are_those_of_every_index() {
+        let (header, dims) = (header(odd_sizes()), dims());
+        let mut t = Transcript::new("test");
+        let challenges = challenges(&dims, &mut t);
+        let publics = Publics {
+            header: &header,
+            dims: &dims,
+            challenges: &challenges,
+        };
+        let others = [Public::TokenId, Public::TokenWeight, Public::LayerOfBlock];
+        for p in FACTORS.into_iter().chain(others) {
+            let labels = p.labels();
+            let first = dims.size(labels[0]);
+            let second = labels.get(1).map_or(1, |&l| dims.size(l));
+            let indices = (0..first).flat_map(|x| (0..second).map(move |y| [x, y]));
+            let each: Vec<K> = indices
+                .map(|index| publics.cell(p, &index[..labels.len()]))
+                .collect();
+            assert_eq!(publics.cells(p), each, "{p:?}");
         }
     }
 
