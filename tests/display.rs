@@ -606,7 +606,7 @@ fn what_a_model_writes_reaches_files_as_it_is_and_nothing_else() {
     let output = folder.zkmoe(&args);
     let (out, err) = texts(&output);
     let reply = folder.reply("controls");
-    assert_eq!(out, format!("{}\n", reply.response));
+    assert_eq!(out, reply.response);
     assert!(
         reply.response.chars().all(char::is_control),
         "{:?}",

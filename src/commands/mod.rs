@@ -29,7 +29,7 @@ From a checkpoint to a verdict:
   provider  zkmoe import ./checkpoint --out model.zkm
   provider  zkmoe commit model.zkm --id model.id --key model.key      (publish model.id, keep model.key)
   provider  zkmoe certify model.zkm --key model.key --id model.id --out model.cert      (publish model.cert)
-  provider  zkmoe run model.zkm --prompt 'Once upon a time' --out story.json
+  provider  zkmoe run model.zkm --prompt 'Once upon a time' --out story.json > story.txt
   provider  zkmoe prove model.zkm --key model.key --id model.id story.json --out proofs
   customer  zkmoe verify-model --id model.id --cert model.cert        (once)
   customer  zkmoe verify --id model.id --proof proofs/batch.proof --slip proofs/story.slip \\

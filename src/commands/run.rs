@@ -15,14 +15,15 @@ use crate::visible::{Named, Prose};
 
 /// Answer a prompt with an integer model.
 ///
-/// Decoding is greedy. The text is printed as it comes (on a terminal with control characters escaped), and the reply is written to a file that `zkmoe prove` takes.
+/// Decoding is greedy. The text is printed as it comes (on a terminal with control characters escaped, to a file byte for
+/// byte), and the reply is written to a file that `zkmoe prove` takes.
 /// Tokens come in groups of up to eight, because a reply is served only as far as it can be proved. The prompt is
 /// continued as it stands: nothing is added, no chat template is applied, and a special token that is spelled out
 /// becomes that token.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
-  zkmoe run model.zkm --prompt 'Once upon a time' --out story.json
+  zkmoe run model.zkm --prompt 'Once upon a time' --out story.json > story.txt
   printf 'Once upon a time' | zkmoe run model.zkm --max-tokens 200 --out story.json")]
 pub struct Args {
     /// The model file.
@@ -153,7 +154,7 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
         output::emit_json(&perform(args, &mut |_| Ok(()))?)?;
         return Ok(Outcome::Done);
     }
-    // A file gets the text byte for byte. A terminal would act on what a model may well write.
+    // A file gets the text byte for byte, as whoever verifies it needs it. A terminal would act on what a model may well write.
     let watched = std::io::stdout().is_terminal();
     let report = perform(args, &mut |text| {
         if watched {
@@ -162,7 +163,9 @@ pub fn execute(args: &Args) -> Result<Outcome, Failure> {
             output::print(text)
         }
     })?;
-    output::print("\n")?;
+    if watched {
+        output::print("\n")?;
+    }
     let Report {
         file,
         reply,

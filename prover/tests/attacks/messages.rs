@@ -289,6 +289,11 @@ fn verdict(
     judge(by, header, channel)
 }
 
+/// The verdict under the transcript.
+fn honest_verdict(by: &Committed, header: &BatchHeader, messages: &[u8]) -> Option<Reject> {
+    verdict(by, header, messages, Box::new(Transcript::new(PROTOCOL)))
+}
+
 fn judge(by: &Committed, header: &BatchHeader, channel: VerifierChannel<'_>) -> Option<Reject> {
     match verify_messages(&by.id, header.clone(), channel) {
         Ok(_) => None,
@@ -457,12 +462,7 @@ fn change(label: &str) -> Result<(), String> {
     for place in picks {
         for messages in changed(heard.messages(), place) {
             tried(1);
-            let found = verdict(
-                &scene.by,
-                &heard.header,
-                &messages,
-                Box::new(Transcript::new(PROTOCOL)),
-            );
+            let found = honest_verdict(&scene.by, &heard.header, &messages);
             let Some(found) = found else {
                 return Err(format!("`{label}` at {place:?} may be changed"));
             };
@@ -512,12 +512,7 @@ fn rearrange(label: &str) -> Result<(), String> {
         }
         for (way, messages) in ways {
             tried(1);
-            let found = verdict(
-                &scene.by,
-                &heard.header,
-                &messages,
-                Box::new(Transcript::new(PROTOCOL)),
-            );
+            let found = honest_verdict(&scene.by, &heard.header, &messages);
             let Some(found) = found else {
                 return Err(format!("`{label}` at {at} may be {way}"));
             };
@@ -536,12 +531,7 @@ fn not_canonical(label: &str) -> Result<(), String> {
                 tried(1);
                 let mut messages = heard.messages().to_vec();
                 messages[at + 8 * place..][..8].copy_from_slice(&word.to_le_bytes());
-                let found = verdict(
-                    &scene.by,
-                    &heard.header,
-                    &messages,
-                    Box::new(Transcript::new(PROTOCOL)),
-                );
+                let found = honest_verdict(&scene.by, &heard.header, &messages);
                 demand(matches!(found, Some(Reject::Malformed(_))), || {
                     format!("`{label}` at {at} may be {word:#x}: {found:?}")
                 })?;
