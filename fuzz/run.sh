@@ -45,7 +45,7 @@ dictionary() {
 }
 
 # What libFuzzer needs to see of a program: which branches an input takes. They are flags of any compiler, unlike those of
-# sanitizers, which only a nightly one has. To be told of every comparison too would take five sixths of the time of a proof,
+# sanitizers, which only a nightly one has. To be told of every comparison too would take two thirds of the time of a proof,
 # whose comparisons are those of field arithmetic; the dictionaries have what inputs are compared with.
 instrument=(
     -Cpasses=sancov-module

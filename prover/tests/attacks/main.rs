@@ -26,8 +26,8 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// Has this thread do its own work. There are as many tests at a time as cores, and a proof of a few milliseconds that is
-/// handed to other threads piece by piece waits for them as long as it works.
+/// Has this thread do its own work. There are as many tests at a time as cores, and to hand small proofs to other threads
+/// piece by piece takes a sixth of the time.
 fn work_alone() {
     thread_local! {
         static OWN: OnceCell<ThreadPool> = const { OnceCell::new() };

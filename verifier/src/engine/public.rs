@@ -343,14 +343,39 @@ mod tests {
         Dims::new(odd_sizes(), batch)
     }
 
-    fn challenges(dims: &Dims, t: &mut Transcript) -> Challenges {
-        let mut point = |l| (l, t.challenges("tau", dims.bits(l) as usize));
-        Challenges {
-            tau: BTreeMap::from([point(Label::Request), point(Label::Position)]),
-            tau2: BTreeMap::new(),
-            beta: t.challenge("beta"),
-            alpha: K::ZERO,
-            delta: K::ZERO,
+    /// What public functions depend on.
+    struct Sides {
+        header: Header,
+        dims: Dims,
+        challenges: Challenges,
+    }
+
+    impl Sides {
+        fn new() -> Self {
+            let (dims, mut t) = (dims(), Transcript::new("challenges"));
+            let mut point = |l| (l, t.challenges("tau", dims.bits(l) as usize));
+            let tau = BTreeMap::from([point(Label::Request), point(Label::Position)]);
+            let challenges = Challenges {
+                tau,
+                tau2: BTreeMap::new(),
+                beta: t.challenge("beta"),
+                alpha: K::ZERO,
+                delta: K::ZERO,
+            };
+            let header = header(odd_sizes());
+            Self {
+                header,
+                dims,
+                challenges,
+            }
+        }
+
+        fn publics(&self) -> Publics<'_> {
+            Publics {
+                header: &self.header,
+                dims: &self.dims,
+                challenges: &self.challenges,
+            }
         }
     }
 
@@ -368,20 +393,14 @@ mod tests {
 
     #[test]
     fn functionals_are_plain_sums_over_ragged_index_sets() {
-        let (header, dims) = (header(odd_sizes()), dims());
-        let mut t = Transcript::new("test");
-        let challenges = challenges(&dims, &mut t);
-        let publics = Publics {
-            header: &header,
-            dims: &dims,
-            challenges: &challenges,
-        };
+        let sides = Sides::new();
+        let (publics, mut t) = (sides.publics(), Transcript::new("weights"));
         for (out, functions) in uses() {
-            let shape = dims.shape(&out);
+            let shape = publics.dims.shape(&out);
             for listed in [false, true] {
                 let at: Point = out
                     .iter()
-                    .map(|&l| (l, weights(&dims, &mut t, l, listed)))
+                    .map(|&l| (l, weights(publics.dims, &mut t, l, listed)))
                     .collect();
                 let mut sums = vec![K::ZERO; functions.len()];
                 for (g, sizes) in shape.groups().iter().enumerate() {
@@ -415,23 +434,17 @@ mod tests {
 
     #[test]
     fn values_are_plain_sums() {
-        let (header, dims) = (header(odd_sizes()), dims());
-        let mut t = Transcript::new("test");
-        let challenges = challenges(&dims, &mut t);
-        let publics = Publics {
-            header: &header,
-            dims: &dims,
-            challenges: &challenges,
-        };
+        let sides = Sides::new();
+        let (publics, mut t) = (sides.publics(), Transcript::new("weights"));
         for p in FACTORS {
             let labels = p.labels();
             for listed in [false, true] {
                 let w: Vec<AxisWeights> = labels
                     .iter()
-                    .map(|&l| weights(&dims, &mut t, l, listed))
+                    .map(|&l| weights(publics.dims, &mut t, l, listed))
                     .collect();
-                let first = dims.size(labels[0]);
-                let second = labels.get(1).map_or(1, |&l| dims.size(l));
+                let first = publics.dims.size(labels[0]);
+                let second = labels.get(1).map_or(1, |&l| publics.dims.size(l));
                 let mut sum = K::ZERO;
                 for (x, y) in (0..first).flat_map(|x| (0..second).map(move |y| (x, y))) {
                     let index = &[x, y][..labels.len()];
@@ -445,19 +458,13 @@ mod tests {
 
     #[test]
     fn cells_are_those_of_every_index() {
-        let (header, dims) = (header(odd_sizes()), dims());
-        let mut t = Transcript::new("test");
-        let challenges = challenges(&dims, &mut t);
-        let publics = Publics {
-            header: &header,
-            dims: &dims,
-            challenges: &challenges,
-        };
+        let sides = Sides::new();
+        let publics = sides.publics();
         let others = [Public::TokenId, Public::TokenWeight, Public::LayerOfBlock];
         for p in FACTORS.into_iter().chain(others) {
             let labels = p.labels();
-            let first = dims.size(labels[0]);
-            let second = labels.get(1).map_or(1, |&l| dims.size(l));
+            let first = publics.dims.size(labels[0]);
+            let second = labels.get(1).map_or(1, |&l| publics.dims.size(l));
             let indices = (0..first).flat_map(|x| (0..second).map(move |y| [x, y]));
             let each: Vec<K> = indices
                 .map(|index| publics.cell(p, &index[..labels.len()]))
