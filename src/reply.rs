@@ -159,7 +159,7 @@ impl Reply {
             ));
         }
         let canonical = tokenizer
-            .encode(&self.prompt)
+            .encode_prompt(&self.prompt, header.sizes.max_position_embeddings)
             .map_err(|error| format!("`prompt`: {error}"))?;
         if let Some(n) = first_difference(&canonical, &self.prompt_ids) {
             return Err(format!(

@@ -459,6 +459,7 @@ fn hostile_files_are_refused_with_little_memory() {
         &answers,
     );
     long_tokens(&id, &honest_files);
+    long_prompts(&honest_files);
 
     let claims = with("model.id", tokenizer, &largest);
     let text = "`tokenizer length` is 4294967295, at most 33554432";
@@ -473,6 +474,32 @@ fn hostile_files_are_refused_with_little_memory() {
         claims.len() as u64,
         &answers,
     );
+}
+
+/// Prompts that take many times their size to split into tokens.
+fn long_prompts(honest: &Honest) {
+    let peak = honest.peak(Ask::Proof);
+    for unit in ["<|", " ", "a", PROMPT, "<|endoftext|>"] {
+        fs::write(
+            folder().join("long.txt"),
+            unit.repeat((1 << 24) / unit.len()),
+        )
+        .unwrap();
+        let files = ["--id", "model.id", "--cert", "model.cert"];
+        let others = [
+            "--proof",
+            "proofs/batch.proof",
+            "--slip",
+            "proofs/story.slip",
+        ];
+        let texts = ["--prompt-file", "long.txt", "--response-file", "story.txt"];
+        let ended = run(&[&["verify"][..], &files, &others, &texts].concat());
+        assert_eq!(ended.code, Some(1), "{}", ended.text);
+        let why = "with a context of 512 tokens a prompt has at most 32768";
+        assert!(ended.text.contains(why), "{}", ended.text);
+        print(&format!("a prompt of {unit:?}"), Ask::Slip, &ended, peak);
+        assert!(ended.peak <= peak + ROOM, "{} bytes", ended.peak);
+    }
 }
 
 /// A slip of 65,536 tokens under an id in whose tokenizer that token is as long as one may be: a text of 64 MB, of which a

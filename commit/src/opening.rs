@@ -274,6 +274,7 @@ pub fn soundness(params: &Params, rows: usize, claims: usize) -> Vec<Term> {
     let over_field = |numerator: f64| field_bits() - numerator.max(1.0).log2();
     let n = (params.log_code as f64).exp2();
     let combination = f64::from(params.grinding.combination);
+    let work = format!("{} bits of work", params.grinding.combination);
     let variables = combination_bits(rows) as f64;
     let term = |name: &str, formula: String, source, bits| Term {
         name: format!("opening: {name}"),
@@ -296,19 +297,22 @@ pub fn soundness(params: &Params, rows: usize, claims: usize) -> Vec<Term> {
         ),
         term(
             "combination of rows by b",
-            format!("n*log(R)/|K|, n = 2^{}, R = {rows}", params.log_code),
+            format!(
+                "n*log(R)/|K|, n = 2^{}, R = {rows}, {work}",
+                params.log_code
+            ),
             "eprint 2020/654, theorem 1.4, once for each variable",
             over_field(n * variables) + combination,
         ),
         term(
             "combination by e",
-            format!("2*n/|K|, n = 2^{}", params.log_code),
+            format!("2*n/|K|, n = 2^{}, {work}", params.log_code),
             "eprint 2020/654, theorem 1.5",
             over_field(2.0 * n) + combination,
         ),
         term(
             "value of the combined row",
-            "(log(R) + 2)/|K|".to_owned(),
+            format!("(log(R) + 2)/|K|, {work}"),
             "Schwartz-Zippel",
             over_field(variables + 2.0) + combination,
         ),

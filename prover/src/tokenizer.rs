@@ -30,6 +30,18 @@ pub enum TokenizerError {
     /// The ids cannot be decoded.
     #[error("the tokenizer cannot decode these tokens: {0}")]
     Decode(String),
+    /// A prompt is longer than any that a model of its context takes.
+    #[error(
+        "it has {bytes} bytes, and with a context of {context} tokens a prompt has at most {most}"
+    )]
+    Long {
+        /// The bytes of the prompt.
+        bytes: usize,
+        /// The positions of the context.
+        context: usize,
+        /// The most bytes.
+        most: usize,
+    },
     /// An id names no token.
     #[error("the tokenizer has no token {0}")]
     UnknownToken(u32),
@@ -38,6 +50,9 @@ pub enum TokenizerError {
 /// The most bytes of a token as it is written in a file. The longest published ones have a few hundred. Slips name tokens by
 /// number, and a few bytes must not stand for many.
 const MAX_TOKEN: usize = 1 << 10;
+/// The most bytes of a prompt for each position of the context: over ten times what a token of running text has. To split a text
+/// takes up to two hundred times its size, whatever it turns out to be.
+const MAX_PROMPT: usize = 1 << 6;
 /// The most bytes of all added tokens. The crate looks for them with an automaton that takes quadratic time to build.
 const MAX_ADDED: usize = 1 << 20;
 
@@ -221,6 +236,22 @@ impl Tokenizer {
             .encode(text, false)
             .map(|encoding| encoding.get_ids().to_vec())
             .map_err(|error| TokenizerError::Encode(error.to_string()))
+    }
+
+    /// The ids of a prompt for a model with this many positions. Whoever serves and whoever verifies have to ask the same, or a
+    /// reply could be served that nobody can check.
+    ///
+    /// An error beyond that is [`TokenizerError::Long`] if the text has more than 64 bytes for each position.
+    pub fn encode_prompt(&self, text: &str, context: usize) -> Result<Vec<u32>, TokenizerError> {
+        let (bytes, most) = (text.len(), context.saturating_mul(MAX_PROMPT));
+        if bytes > most {
+            return Err(TokenizerError::Long {
+                bytes,
+                context,
+                most,
+            });
+        }
+        self.encode(text)
     }
 
     /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD.

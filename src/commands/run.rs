@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use zkmoe_prover::infer::{Ended as Reason, InferError, generate};
+use zkmoe_prover::tokenizer::TokenizerError;
 
 use crate::failure::{Failure, Outcome};
 use crate::input::{self, Prompt};
@@ -88,8 +89,14 @@ pub fn perform(
     let prompt = prompt_of(args)?;
     let (model, tokenizer) = input::open_model(&args.model)?;
     let prompt_ids = tokenizer
-        .encode(&prompt)
-        .map_err(|error| Failure::new(format_args!("prompt: {error}")))?;
+        .encode_prompt(&prompt, model.header().sizes.max_position_embeddings)
+        .map_err(|error| {
+            let failure = Failure::new(format_args!("prompt: {error}"));
+            match error {
+                TokenizerError::Long { .. } => failure.advise("shorten the prompt"),
+                _ => failure,
+            }
+        })?;
     let special_in_prompt = tokenizer.special(&prompt_ids);
     let mut stream = tokenizer.stream();
     let mut broken: Option<Failure> = None;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use zkmoe_commit::channel::Reject;
-use zkmoe_prover::tokenizer::Tokenizer;
+use zkmoe_prover::tokenizer::{Tokenizer, TokenizerError};
 use zkmoe_verifier::batch::MAX_START;
 use zkmoe_verifier::id::ModelId;
 use zkmoe_verifier::slip::{MAX_SLIP, Slip};
@@ -385,8 +385,11 @@ pub fn perform(args: &Args) -> Result<Verdict, Failure> {
     Verdict::of(about, || {
         let tokenizer = input::tokenizer(&args.id, &id.tokenizer)?;
         let prompt_ids = tokenizer
-            .encode(&prompt)
-            .map_err(|error| Failure::new(format_args!("prompt: {error}")))?;
+            .encode_prompt(&prompt, id.header.sizes.max_position_embeddings)
+            .map_err(|error| match error {
+                TokenizerError::Long { .. } => Stop::Rejected(format!("prompt: {error}")),
+                _ => Failure::new(format_args!("prompt: {error}")).into(),
+            })?;
         let case = Case {
             args,
             id,

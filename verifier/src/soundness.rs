@@ -64,7 +64,9 @@ pub fn terms(
         ),
         Term::over_field(
             "blocks of requests",
-            format!("(variables + degree of the fold) / |K| for {requests} requests"),
+            format!(
+                "requests (variables + degree of the fold) / |K|, {requests} requests, {work} bits of work"
+            ),
             "Schwartz-Zippel",
             positions * requests,
             work,
