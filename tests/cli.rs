@@ -161,9 +161,9 @@ fn prepared() -> &'static Path {
                 0,
             );
             let reply = reply(name);
-            assert_eq!(text, format!("{}\n", reply.response));
+            assert_eq!(text, reply.response, "to a file, byte for byte");
             assert_eq!(reply.prompt, prompt);
-            fs::write(folder().join(format!("{name}.txt")), &reply.response).unwrap();
+            fs::write(folder().join(format!("{name}.txt")), text).unwrap();
         }
         let (out, err) = expect(&prove_args(&["story.json", "word.json"], "proofs"), 0);
         assert!(
